@@ -2,7 +2,7 @@
 
     python benchmarks/hard.py results --minutes 10
     python benchmarks/hard.py results --tables "digits, 20" "500 documents" --minutes 3 --cores 2
-    python benchmarks/hard.py results --tables "digits, 20" --draws 1000 --alone
+    python benchmarks/hard.py results --tables "digits, 20" --draws 1000 --alone --seed 100
     python benchmarks/hard.py results --mnist mnist_test_pca50.npz --tables "MNIST, 50"
 
 For each table, two chains begin with all rows in one cluster, and two with rows thrown into many clusters. Each runs
@@ -159,12 +159,12 @@ TABLES = {
 }
 
 
-def run(name, mnist, chain, seconds, n_draws, folder, n_together):
+def run(name, mnist, chain, seed, seconds, n_draws, folder, n_together):
     """Run one chain; return seconds, log joint density, entropy, number of clusters, and whether it was tuning."""
     warnings.simplefilter("ignore")
     logging.getLogger("pymc").setLevel(logging.ERROR)
     add, n = of_mnist(mnist) if name == "MNIST, 50" else TABLES[name]()
-    rng = np.random.default_rng(chain)
+    rng = np.random.default_rng(seed + chain)
     start = rng.integers(STARTS[chain], size=n)
     with pm.Model() as model:
         add(start)
@@ -173,11 +173,11 @@ def run(name, mnist, chain, seconds, n_draws, folder, n_together):
         step = dp.DPMixtureStep([model[name] for name in names])
     if folder:
         step.exchange = Exchange(folder, n_together, chain)
-    point = model.initial_point(random_seed=chain)
+    point = model.initial_point(random_seed=seed + chain)
     # What is compiled at first use is, before the clock starts.
     step.setup_chain(rng, 0, MOST_TUNING)
     step.step(point)
-    step.setup_chain(np.random.default_rng(chain), MOST_TUNING, MOST_TUNING)
+    step.setup_chain(np.random.default_rng(seed + chain), MOST_TUNING, MOST_TUNING)
     found, tuning, begun = [], True, time.perf_counter()
     while (spent := time.perf_counter() - begun) < seconds and len(found) < MOST_TUNING + n_draws:
         if tuning and spent > SEARCH_SHARE * seconds:
@@ -255,6 +255,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--draws", type=int, help="after 1,000 of tuning, in place of minutes")
     parser.add_argument("--cores", type=int, default=os.cpu_count())
+    parser.add_argument("--seed", type=int, default=0, help="of the first chain; the next one has the next number")
     parser.add_argument("--alone", action="store_true", help="chains do not tell each other what they have found")
     parser.add_argument("--mnist", help="an .npz file with X, (10000, 50)")
     arguments = parser.parse_args()
@@ -266,7 +267,7 @@ def main():
     together = min(arguments.cores, len(STARTS))
     folders = {name: None if arguments.alone else tempfile.mkdtemp() for name in names}
     jobs = [
-        (name, arguments.mnist, chain, seconds, n_draws, folders[name], together)
+        (name, arguments.mnist, chain, arguments.seed, seconds, n_draws, folders[name], together)
         for name in names
         for chain in range(len(STARTS))
     ]
