@@ -22,7 +22,6 @@ import numpy as np
 
 from pymc_dpgmm.native.arithmetic import below, uniform
 from pymc_dpgmm.native.compiled import INTS, NOTHING, c_function, inlined
-from pymc_dpgmm.partitions.priors import log_split
 from pymc_dpgmm.sampler.amounts import CLUSTERS_FOR_CARVINGS, LEAST_CARVED, MOST_CARVED, MOST_CARVINGS
 from pymc_dpgmm.sampler.moves.move import (
     MERGED_ROWS,
@@ -45,14 +44,14 @@ from pymc_dpgmm.sampler.moves.split_merge import (
     allocate_rows,
     choose_partner,
     gather_half,
+    log_apart,
     log_choose_partner,
     log_target_ratio,
-    unite_statistics,
 )
 from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, memory_at, prior_of
 from pymc_dpgmm.sampler.state.slots import collect, gather_all_of, link, unlink
 from pymc_dpgmm.sampler.state.templates import WEIGHED_AT_ONCE
-from pymc_dpgmm.sampler.state.views import change, copy_statistics, gather, log_evidence, weigh_rows
+from pymc_dpgmm.sampler.state.views import change, copy_statistics, gather, weigh_rows
 
 # Likenesses are compared in units of this many nats, so that rounding does not tell rows apart that are the same.
 RESOLUTION = 2.0**-20
@@ -198,15 +197,8 @@ def log_carving_undone(s, prior, n_rows, left, right, union, n_small, share, log
 
     The statistics of both clusters together are written to slot ``union``.
     """
-    unite_statistics(s, left, right, union)
-    n_left, n_right = s.sizes[left], s.sizes[right]
-    return (
-        log_split(prior, s.head[N_CLUSTERS] - 1, n_left, n_right)
-        + log_evidence(s, left)
-        + log_evidence(s, right)
-        - log_evidence(s, union)
-        + log_carving_selection(n_rows, n_small, n_right, share, log_partner)
-    )
+    log_selection = log_carving_selection(n_rows, n_small, s.sizes[right], share, log_partner)
+    return log_apart(s, prior, left, right, union) + log_selection
 
 
 @inlined

@@ -28,7 +28,7 @@ import math
 
 from pymc_dpgmm.native.arithmetic import below, uniform
 from pymc_dpgmm.native.compiled import INTS, NOTHING, c_function, inlined, shifted
-from pymc_dpgmm.partitions.priors import log_seat, log_seat_new, log_split
+from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
 from pymc_dpgmm.sampler.amounts import (
     CLUSTERS_FOR_CARVINGS,
     LEAST_GUIDE,
@@ -40,12 +40,12 @@ from pymc_dpgmm.sampler.amounts import (
 )
 from pymc_dpgmm.sampler.moves.carving import keep_likest, n_doublings, weigh_likenesses
 from pymc_dpgmm.sampler.moves.move import SPLIT_ROWS, SPLITS, SPLITS_TRIED, WORK, Move, Paying, tally_of_kind
-from pymc_dpgmm.sampler.moves.split_merge import unite_statistics, weigh_partners
+from pymc_dpgmm.sampler.moves.split_merge import log_apart, weigh_partners
 from pymc_dpgmm.sampler.state.choices import accumulate, pick
 from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, N_GUIDES, memory_at, prior_of
 from pymc_dpgmm.sampler.state.slots import collect, free_slot, join, leave, take_slot
 from pymc_dpgmm.sampler.state.templates import WEIGHED_AT_ONCE
-from pymc_dpgmm.sampler.state.views import change, copy_statistics, gather, log_evidence, weigh
+from pymc_dpgmm.sampler.state.views import change, copy_statistics, gather, weigh
 
 # Rows of the guide are no core, with one of these probabilities for all rows of a move.
 FEW_MISSING, MANY_MISSING = 0.15, 0.6
@@ -57,14 +57,17 @@ IN_USE, LOST = -2, -1
 
 
 @inlined
-def mark_neighbours(s, founder, most):
-    """Let the guide be the founder and the rows most like it, up to ``most``; ``guided`` tells which these are.
+def find_likest(s, slot, most):
+    """Write the rows most like those of a slot to ``candidates``, the likest first; not those in ``side``.
 
-    How much row j is like the founder i is log p(y_j | y_i) - log p(y_j).
+    How much row j is like the rows B is log p(y_j | y_B) - log p(y_j).
+
+    Returns
+    -------
+    int
+        How many there are, at most ``most``.
     """
-    slot, rows = s.order[s.head[N_CLUSTERS]], s.half_rows
-    s.pool[0] = founder
-    gather(s, slot, s.pool, 1, 1)
+    rows = s.half_rows
     size = 0
     for first in range(0, s.n, WEIGHED_AT_ONCE):
         m = min(WEIGHED_AT_ONCE, s.n - first)
@@ -72,23 +75,38 @@ def mark_neighbours(s, founder, most):
             rows[t] = first + t
         weigh_likenesses(s, slot, rows, m)
         for t in range(m):
-            s.guided[rows[t]] = 0
-            if rows[t] != founder and s.log_weights[t] > -math.inf:
+            if s.side[rows[t]] == 0 and s.log_weights[t] > -math.inf:
                 size = keep_likest(s.candidates, s.likenesses, size, most, rows[t], s.log_weights[t])
-    for t in range(size):
-        s.guided[s.candidates[t]] = 1
+    return size
+
+
+@inlined
+def mark(marks, n, rows, n_rows):
+    """Set ``marks[:n]`` to 1 for some rows, and to 0 for all others."""
+    for i in range(n):
+        marks[i] = 0
+    for t in range(n_rows):
+        marks[rows[t]] = 1
+
+
+@inlined
+def mark_neighbours(s, founder, most):
+    """Let the guide be the founder and the rows most like it, up to ``most``; ``guided`` tells which these are."""
+    slot = s.order[s.head[N_CLUSTERS]]
+    s.pool[0] = founder
+    gather(s, slot, s.pool, 1, 1)
+    mark(s.side, s.n, s.pool, 1)
+    mark(s.guided, s.n, s.candidates, find_likest(s, slot, most))
     s.guided[founder] = 1
 
 
 @inlined
 def mark_set(s, g):
     """Let the guide be set ``g``; draw one of its rows, and return it."""
-    first, stop = s.guide_starts[g], s.guide_starts[g + 1]
-    for i in range(s.n):
-        s.guided[i] = 0
-    for t in range(first, stop):
-        s.guided[s.guides[t]] = 1
-    return s.guides[first + below(s.bits, stop - first)]
+    first = s.guide_starts[g]
+    size = s.guide_starts[g + 1] - first
+    mark(s.guided, s.n, shifted(s.guides, first), size)
+    return s.guides[first + below(s.bits, size)]
 
 
 @inlined
@@ -102,39 +120,10 @@ def draw_core(s, k, founder, missing):
     for t in range(collect(s, k, s.pool)):
         i = s.pool[t]
         if i == founder or (s.guided[i] == 1 and uniform(s.bits) >= missing):
-            s.side[i] = 1
             s.half_rows[n_core] = i
             n_core += 1
-        else:
-            s.side[i] = 0
+    mark(s.side, s.n, s.half_rows, n_core)
     return n_core
-
-
-@inlined
-def find_candidates(s, core_slot, k, most):
-    """Write the rows most like the core in slot ``core_slot`` to ``candidates``, the likest first.
-
-    They are no rows of the core, which is that of slot ``k`` and marked in ``side``. How much row j is like the
-    core B is log p(y_j | y_B) - log p(y_j).
-
-    Returns
-    -------
-    int
-        How many there are, at most ``most``.
-    """
-    rows = s.half_rows
-    size = 0
-    for first in range(0, s.n, WEIGHED_AT_ONCE):
-        m = min(WEIGHED_AT_ONCE, s.n - first)
-        for t in range(m):
-            rows[t] = first + t
-        weigh_likenesses(s, core_slot, rows, m)
-        for t in range(m):
-            row, likeness = rows[t], s.log_weights[t]
-            is_core = s.slots[row] == k and s.side[row] == 1
-            if not is_core and likeness > -math.inf:
-                size = keep_likest(s.candidates, s.likenesses, size, most, row, likeness)
-    return size
 
 
 @inlined
@@ -282,12 +271,7 @@ def count_guided(s, rows, n_rows):
 @inlined
 def count_guided_of(s, k):
     """Return how many rows of slot ``k`` are guided."""
-    n_guided = 0
-    i = s.following[s.n + k]
-    for _ in range(s.sizes[k]):
-        n_guided += s.guided[i]
-        i = s.following[i]
-    return n_guided
+    return count_guided(s, s.gathered, collect(s, k, s.gathered))
 
 
 @inlined
@@ -309,21 +293,6 @@ def log_way_back(s, prior, k, joined, n_joined, origins):
     for t in range(n_joined):
         s.listed[origins[t]] = IN_USE if s.place[origins[t]] < s.head[N_CLUSTERS] else LOST
     return find_places(s, prior, k, joined, n_joined, origins, True)
-
-
-@inlined
-def log_apart(s, prior, a, b, union):
-    """Log ratio of the joint densities with the rows of two slots apart, over that with them together.
-
-    The statistics of both together are written to slot ``union``.
-    """
-    unite_statistics(s, a, b, union)
-    return (
-        log_split(prior, s.head[N_CLUSTERS] - 1, s.sizes[a], s.sizes[b])
-        + log_evidence(s, a)
-        + log_evidence(s, b)
-        - log_evidence(s, union)
-    )
 
 
 @inlined
@@ -371,12 +340,12 @@ def move(s, prior, founder, missing, most, core_leaves, core_joins):
         bring(s, s.half_rows, n_core, own)
         log_gain += log_apart(s, prior, home, own, s.order[head[N_CLUSTERS]])
         if not core_joins:
-            n_candidates = find_candidates(s, own, own, most)
+            n_candidates = find_likest(s, own, most)
     else:
         own = home
         core_slot = s.order[head[N_CLUSTERS]]
         gather(s, core_slot, s.half_rows, n_core, 1)
-        n_candidates = find_candidates(s, core_slot, home, most)
+        n_candidates = find_likest(s, core_slot, most)
         # Loose rows that are no candidates stay, with the core.
         for t in range(n_candidates):
             i = s.candidates[t]

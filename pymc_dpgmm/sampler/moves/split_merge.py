@@ -420,6 +420,21 @@ def unite_statistics(s, a, b, union):
 
 
 @inlined
+def log_apart(s, prior, a, b, union):
+    """Log ratio of the joint densities with the rows of two slots apart, over that with them together.
+
+    The statistics of both together are written to slot ``union``.
+    """
+    unite_statistics(s, a, b, union)
+    return (
+        log_split(prior, s.head[N_CLUSTERS] - 1, s.sizes[a], s.sizes[b])
+        + log_evidence(s, a)
+        + log_evidence(s, b)
+        - log_evidence(s, union)
+    )
+
+
+@inlined
 def propose_merge(s, prior, kind, halves, counts, union, bound):
     """Propose to unite two clusters, the statistics of the union being in a free slot.
 
