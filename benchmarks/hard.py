@@ -6,11 +6,11 @@
     python benchmarks/hard.py results --mnist mnist_test_pca50.npz --tables "MNIST, 50"
 
 For each table, two chains begin with all rows in one cluster, and two with rows thrown into many clusters. Each runs
-in a process of its own for some minutes, of which the first half is tuning, or, with ``--draws``, for 1,000 draws of
-tuning and some more. Printed are, at several times: the spread of the chains, which is the largest less the smallest
-of their means of the log joint density over the last fifth of what they have drawn by then. At the end: these means;
-the seconds of tuning; R-hat of the log joint density, of the entropy of the clusters' sizes and of their number, over
-the second half of the draws after tuning; and effective draws per second of all chains together.
+in a process of its own for some minutes, of which the first half is tuning, for ``--tune`` draws at most, or, with
+``--draws``, for these and some more. Printed are, at several times: the spread of the chains, which is the largest
+less the smallest of their means of the log joint density over the last fifth of what they have drawn by then. At the
+end: these means; the seconds of tuning; R-hat of the log joint density, of the entropy of the clusters' sizes and of
+their number, over the second half of the draws after tuning; and effective draws per second of all chains together.
 With fewer cores than chains these take turns, and times are those of each chain. As in ``pm.sample``, a chain whose
 search ends far below another one's begins anew at the clusters of that, unless they run ``--alone``. Writes
 ``hard.json``, and ``hard.png`` with the log joint density of all chains beside the clock, as in figure 5 of Chang and
@@ -40,9 +40,7 @@ from pymc_dpgmm.sampler.tuning.exchange import Exchange
 
 # Starts of the four chains: numbers of clusters.
 STARTS = (1, 1, 50, 50)
-# A chain tunes for half of its time, but for so many draws at most.
-MOST_TUNING = 1_000
-# And searches for this share of its time at most.
+# A chain searches for this share of its time at most.
 SEARCH_SHARE = 0.4
 
 
@@ -159,7 +157,7 @@ TABLES = {
 }
 
 
-def run(name, mnist, chain, seed, seconds, n_draws, folder, n_together):
+def run(name, mnist, chain, seed, seconds, n_tuning, n_draws, folder, n_together):
     """Run one chain; return seconds, log joint density, entropy, number of clusters, and whether it was tuning."""
     warnings.simplefilter("ignore")
     logging.getLogger("pymc").setLevel(logging.ERROR)
@@ -175,16 +173,16 @@ def run(name, mnist, chain, seed, seconds, n_draws, folder, n_together):
         step.exchange = Exchange(folder, n_together, chain)
     point = model.initial_point(random_seed=seed + chain)
     # What is compiled at first use is, before the clock starts.
-    step.setup_chain(rng, 0, MOST_TUNING)
+    step.setup_chain(rng, 0, n_tuning)
     step.step(point)
-    step.setup_chain(np.random.default_rng(seed + chain), MOST_TUNING, MOST_TUNING)
+    step.setup_chain(np.random.default_rng(seed + chain), n_tuning, n_tuning)
     found, tuning, begun = [], True, time.perf_counter()
-    while (spent := time.perf_counter() - begun) < seconds and len(found) < MOST_TUNING + n_draws:
+    while (spent := time.perf_counter() - begun) < seconds and len(found) < n_tuning + n_draws:
         if tuning and spent > SEARCH_SHARE * seconds:
             # The clock, which the step does not know, ends the search with its next draw.
             step.schedules[0].search_left = min(step.schedules[0].search_left, 1)
             step.schedules[0].recombining_left = 0
-        is_over = spent > 0.5 * seconds or len(found) == MOST_TUNING
+        is_over = spent > 0.5 * seconds or len(found) == n_tuning
         if tuning and is_over and not step.schedules[0].searches(True):
             step.stop_tuning()
             tuning = False
@@ -253,7 +251,10 @@ def main():
     parser.add_argument("folder", type=Path)
     parser.add_argument("--tables", nargs="+", choices=TABLES)
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--draws", type=int, help="after 1,000 of tuning, in place of minutes")
+    parser.add_argument(
+        "--tune", type=int, default=1_000, help="draws of tuning, at most; half of the minutes if less"
+    )
+    parser.add_argument("--draws", type=int, help="after those of tuning, in place of minutes")
     parser.add_argument("--cores", type=int, default=os.cpu_count())
     parser.add_argument("--seed", type=int, default=0, help="of the first chain; the next one has the next number")
     parser.add_argument("--alone", action="store_true", help="chains do not tell each other what they have found")
@@ -267,7 +268,7 @@ def main():
     together = min(arguments.cores, len(STARTS))
     folders = {name: None if arguments.alone else tempfile.mkdtemp() for name in names}
     jobs = [
-        (name, arguments.mnist, chain, arguments.seed, seconds, n_draws, folders[name], together)
+        (name, arguments.mnist, chain, arguments.seed, seconds, arguments.tune, n_draws, folders[name], together)
         for name in names
         for chain in range(len(STARTS))
     ]

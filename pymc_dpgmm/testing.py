@@ -534,6 +534,7 @@ class Contract:
             name=f"{self.family.name}ByEvidence",
             log_predictive=None,
             log_predictive_without=None,
+            quadratic=None,
             change=None,
             kept_evidence=None,
         )

@@ -22,7 +22,7 @@ from pymc_dpgmm.sampler.tuning.exchange import Exchange
 from pymc_dpgmm.sampler.tuning.exploration import Explored, is_changed
 from pymc_dpgmm.sampler.tuning.pool import Pool
 from pymc_dpgmm.sampler.tuning.population import Population, can_recombine, recombined
-from pymc_dpgmm.sampler.tuning.schedule import Options, Schedule
+from pymc_dpgmm.sampler.tuning.schedule import Ended, Options, Schedule
 from pymc_dpgmm.sampler.tuning.search import log_sum
 from pymc_dpgmm.testing import partitions
 
@@ -189,7 +189,11 @@ def test_chains_put_together_what_all_have_found(monkeypatch, tmp_path):
         # Two are equally probable: they are put together since no search has ended in one place.
         schedule = Schedule(Options(threads=1), 100, others=exchange.place(chain, "y_labels"))
         found = schedule._best_of_chains(
-            rng, state, state.log_joint(), lambda one: Explored(one, 0, 0, one.log_joint()), pool_of(members)
+            rng,
+            state,
+            state.log_joint(),
+            lambda one: Explored(one, 0, 0, one.log_joint()),
+            Ended(pool_of(members), has_recombined=True, in_one_place=False),
         )
         assert schedule.restarted == (chain > 0)
         assert same_rows(found.labels(), best) == (chain == 2)

@@ -62,8 +62,8 @@ def merits(place):
     return [found.merit for found in place.of_others()]
 
 
-def test_chains_that_run_together_hear_all_that_began_with_them(tmp_path):
-    """A chain that begins later hears the first ones too, but no other late one: what it hears is no race."""
+def test_chains_that_run_together_hear_all_that_began_with_them_or_before(tmp_path):
+    """A chain waits for all that it hears, so that what it hears is no race."""
     first, second, late, later = places(Exchange(str(tmp_path), 2), 4)
     heard = []
     waiting = threading.Thread(target=lambda: heard.extend(second.of_others()))
@@ -77,14 +77,15 @@ def test_chains_that_run_together_hear_all_that_began_with_them(tmp_path):
     assert merits(first) == [-3.0]
     late.tell(Found(np.array([1, 1]), 9.0))
     later.tell(Found(np.array([1, 1]), 8.0))
-    assert merits(later) == [-5.0, -3.0]
+    assert merits(later) == [-5.0, -3.0, 9.0]
+    assert merits(late) == [-5.0, -3.0]
     # The second round is another one, and the last.
-    for place, merit in ((first, -1.0), (second, -2.0), (later, 7.0)):
+    for place, merit in ((first, -1.0), (second, -2.0), (late, -4.0), (later, 7.0)):
         place.tell(Found(np.array([0, 1]), merit))
     first.tell(None)
     first.leave()
-    assert merits(later) == [-1.0, -2.0]
-    assert merits(late) == [-5.0, -3.0]
+    assert merits(later) == [-1.0, -2.0, -4.0]
+    assert merits(late) == [-1.0, -2.0]
 
 
 def test_chains_in_turn_hear_all_before_them_and_wait_for_none(tmp_path):
@@ -109,8 +110,9 @@ def test_a_chain_begins_anew_only_where_it_is_far_below(tmp_path, offset, restar
     state = state_of(rows, LONG_SIDES[groups])
     gain = log_sum(state_of(rows, SHORT_SIDES[groups])) - log_sum(state)
     monkeypatch.setattr("pymc_dpgmm.sampler.tuning.comparison.FAR_APART", gain - 0.05 + offset)
+    ended = Ended(Pool(len(rows)), has_recombined=True, in_one_place=True)
     end = schedule._best_of_chains(
-        np.random.default_rng(2), state, log_sum(state), lambda one: Explored(one, 0, 0, log_sum(one))
+        np.random.default_rng(2), state, log_sum(state), lambda one: Explored(one, 0, 0, log_sum(one)), ended
     )
     assert schedule.restarted == restarts
     np.testing.assert_array_equal(end.labels(), (SHORT_SIDES if restarts else LONG_SIDES)[groups])
@@ -198,9 +200,8 @@ def test_chains_with_many_clusters_compare_again(tmp_path, fewest, monkeypatch):
     other.leave()
     schedule = Schedule(Options(threads=1, moves={"sequential": 0}), 60, others=exchange.place(1, "y_labels"))
     schedule.search_left, rng = 0, np.random.default_rng(0)
-    state = schedule._ended(
-        rng, state_of(rows, LONG_SIDES[groups]), 0.0, partial(settled, rng), Ended(Pool(len(rows)), False)
-    )
+    ended = Ended(Pool(len(rows)), has_recombined=False, in_one_place=False)
+    state = schedule._ended(rng, state_of(rows, LONG_SIDES[groups]), 0.0, partial(settled, rng), ended)
     found = []
     for _ in range(60):
         schedule.begin_draw()

@@ -46,7 +46,6 @@ from pymc_dpgmm.native.triangles import (
     rank_one_inverse,
     solve_lower,
     solve_upper,
-    squared_distance,
     unpacked,
 )
 
@@ -115,16 +114,18 @@ def _change(p, n, s, c, x, sign):
     return share
 
 
-def _log_predictive(p, n, s, c, x):
-    squared = squared_distance(c.factor, c.shift, x, p.d)
+def _quadratic(p, c):
+    return c.factor, c.shift
+
+
+def _log_predictive(p, n, s, c, squared):
     return c.constant[0], 0.5 * (p.nu + n + 1.0), 1.0 + squared
 
 
-def _log_predictive_without(p, n, s, c, x):
+def _log_predictive_without(p, n, s, c, squared):
     # Here n counts x. The density is a ratio of two marginal likelihoods, in which, with
     # q = (x - mu_n)' inv(Psi_n) (x - mu_n), |Psi_{n-1}| = |Psi_n| (1 - kappa_n q / (kappa_n - 1)).
     kappa_n = p.kappa + n
-    squared = squared_distance(c.factor, c.shift, x, p.d)
     return c.constant_without[0], -0.5 * (p.nu + n - 1.0), 1.0 - squared * (kappa_n + 1.0) / (kappa_n - 1.0)
 
 
@@ -356,6 +357,7 @@ FAMILY = Family(
     kept_evidence=_kept_evidence,
     log_predictive=_log_predictive,
     log_predictive_without=_log_predictive_without,
+    quadratic=_quadratic,
     log_predictive_present=log_predictive_present,
     draw_absent=draw_absent,
     draw_normal=_draw_normal,

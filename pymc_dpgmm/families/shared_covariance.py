@@ -32,7 +32,7 @@ from pymc_dpgmm.families.shared.origins import centred, shift_mean
 from pymc_dpgmm.families.shared.some_columns import condition, solve_transposed
 from pymc_dpgmm.native.arithmetic import standard_normal
 from pymc_dpgmm.native.compiled import shifted
-from pymc_dpgmm.native.triangles import lower_product, squared_distance, unpacked
+from pymc_dpgmm.native.triangles import lower_product, unpacked
 
 
 def _update(p, n, s, x, sign):
@@ -62,15 +62,18 @@ def _refresh(p, n, s, c):
     c.weight[0] = 0.5 / spread
 
 
-def _log_predictive(p, n, s, c, x):
-    return c.constant[0] - c.weight[0] * squared_distance(p.root, c.shift, x, p.d), 0.0, 1.0
+def _quadratic(p, c):
+    return p.root, c.shift
 
 
-def _log_predictive_without(p, n, s, c, x):
+def _log_predictive(p, n, s, c, squared):
+    return c.constant[0] - c.weight[0] * squared, 0.0, 1.0
+
+
+def _log_predictive_without(p, n, s, c, squared):
     # Here n counts x, and x - mu_{n-1} = growth (x - mu_n).
     kappa_n = p.kappa + n
     growth = kappa_n / (kappa_n - 1.0)
-    squared = squared_distance(p.root, c.shift, x, p.d)
     return -p.log_norm - 0.5 * p.d * math.log(growth) - 0.5 * growth * squared, 0.0, 1.0
 
 
@@ -193,6 +196,7 @@ FAMILY = Family(
     refresh=_refresh,
     log_predictive=_log_predictive,
     log_predictive_without=_log_predictive_without,
+    quadratic=_quadratic,
     log_predictive_present=_log_predictive_present,
     draw_absent=_draw_absent,
     scratch=scratch_of_scatters,

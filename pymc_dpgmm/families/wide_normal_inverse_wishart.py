@@ -27,7 +27,13 @@ import numpy as np
 from pymc_dpgmm.families import normal_inverse_wishart as summed
 from pymc_dpgmm.families.shared.moments import gather_scatter, merge_scatter, update_scatter
 from pymc_dpgmm.native.compiled import entries_between, inlined, shifted
-from pymc_dpgmm.native.triangles import append_to_inverse, diagonal_of_inverse, remove_from_inverse, squared_length
+from pymc_dpgmm.native.triangles import (
+    append_to_inverse,
+    diagonal_of_inverse,
+    remove_from_inverse,
+    squared_distance,
+    squared_length,
+)
 
 # This family needs _FEWEST_COLUMNS to be faster. It is used for at most _MOST_PER_NUMBER rows per column, so that
 # the (n, n) array of g takes at most that multiple of the memory of the data, and at most _MOST_ROWS rows, 128
@@ -220,7 +226,7 @@ def _change(p, n, s, c, x, sign):
 
 def _log_predictive(p, n, s, c, x):
     if s.is_summed[0] > 0.0:
-        return _predict_by_sums(p, n, s, c, x)
+        return _predict_by_sums(p, n, s, c, squared_distance(c.factor, c.shift, x, p.d))
     size, kappa_n = int(n), p.kappa + n
     g_of_itself = _pairs_with(p, size, s, _place_of(p, x), c.step)
     pivot = max(1.0 + g_of_itself - squared_length(c.factor, c.step, size), 1.0)
@@ -229,7 +235,7 @@ def _log_predictive(p, n, s, c, x):
 
 def _log_predictive_without(p, n, s, c, x):
     if s.is_summed[0] > 0.0:
-        return _predict_without_by_sums(p, n, s, c, x)
+        return _predict_without_by_sums(p, n, s, c, squared_distance(c.factor, c.shift, x, p.d))
     size, kappa_n = int(n), p.kappa + n
     inverse_diagonal = diagonal_of_inverse(c.factor, _member(size, s, _place_of(p, x)), size)
     return c.constant_without[0], -0.5 * (p.nu + n - 1.0), inverse_diagonal * kappa_n / (p.kappa + (n - 1.0))
@@ -257,5 +263,6 @@ FAMILY = replace(
     change=_change,
     log_predictive=_log_predictive,
     log_predictive_without=_log_predictive_without,
+    quadratic=None,
     wide=None,
 )

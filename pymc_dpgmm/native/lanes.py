@@ -16,8 +16,8 @@ from pymc_dpgmm.native.compiled import FLOAT, FLOATS, NOTHING
 # So many numbers are worked on at once; arrays have room for a multiple of it.
 LANES = 8
 
-_FLOATS = ir.VectorType(ir.DoubleType(), LANES)
-_INTS = ir.VectorType(ir.IntType(64), LANES)
+VECTOR = ir.VectorType(ir.DoubleType(), LANES)
+WORDS = ir.VectorType(ir.IntType(64), LANES)
 
 LOG2E = 1.0 / math.log(2.0)
 # log 2 in two parts, the first with so few digits that its product with a small whole number is exact.
@@ -35,7 +35,7 @@ EXP_SERIES = tuple(1.0 / math.factorial(n) for n in range(13, -1, -1))
 ARTANH_SERIES = tuple(1.0 / n for n in range(21, 1, -2))
 
 
-class _Lanes:
+class Instructions:
     """Writes instructions for ``LANES`` numbers; products may be fused with sums."""
 
     def __init__(self, builder: Any) -> None:
@@ -48,24 +48,30 @@ class _Lanes:
 
     def spread(self, number: Any) -> Any:
         """Return a number that is known when the code runs in all lanes."""
-        first = self.builder.insert_element(ir.Constant(_FLOATS, ir.Undefined), number, ir.IntType(32)(0))
+        first = self.builder.insert_element(ir.Constant(VECTOR, ir.Undefined), number, ir.IntType(32)(0))
         zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), None)
-        return self.builder.shuffle_vector(first, ir.Constant(_FLOATS, ir.Undefined), zeros)
+        return self.builder.shuffle_vector(first, ir.Constant(VECTOR, ir.Undefined), zeros)
+
+    def spread_int(self, number: Any) -> Any:
+        """Return a whole number that is known when the code runs in all lanes."""
+        first = self.builder.insert_element(ir.Constant(WORDS, ir.Undefined), number, ir.IntType(32)(0))
+        zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), None)
+        return self.builder.shuffle_vector(first, ir.Constant(WORDS, ir.Undefined), zeros)
 
     def moved(self, numbers: Any, by: int) -> Any:
         """Return numbers moved to other lanes, round in a circle."""
         places = [ir.Constant(ir.IntType(32), (lane + by) % LANES) for lane in range(LANES)]
         return self.builder.shuffle_vector(
-            numbers, ir.Constant(_FLOATS, ir.Undefined), ir.Constant(ir.VectorType(ir.IntType(32), LANES), places)
+            numbers, ir.Constant(VECTOR, ir.Undefined), ir.Constant(ir.VectorType(ir.IntType(32), LANES), places)
         )
 
     def load(self, pointer: Any) -> Any:
         """Return the numbers at a pointer."""
-        return self.builder.load(self.builder.bitcast(pointer, _FLOATS.as_pointer()), align=8)
+        return self.builder.load(self.builder.bitcast(pointer, VECTOR.as_pointer()), align=8)
 
     def store(self, numbers: Any, pointer: Any) -> None:
         """Write numbers to a pointer."""
-        self.builder.store(numbers, self.builder.bitcast(pointer, _FLOATS.as_pointer()), align=8)
+        self.builder.store(numbers, self.builder.bitcast(pointer, VECTOR.as_pointer()), align=8)
 
     def add(self, a: Any, b: Any) -> Any:
         """Return a + b."""
@@ -105,9 +111,9 @@ class _Lanes:
         k = builder.fsub(rounded, self.all(ROUNDING))
         r = self.subtract(bounded, self.multiply(k, self.all(LN2_HIGH)))
         r = self.subtract(r, self.multiply(k, self.all(LN2_LOW)))
-        power = builder.sub(builder.bitcast(rounded, _INTS), self.all(ROUNDING_BITS))
+        power = builder.sub(builder.bitcast(rounded, WORDS), self.all(ROUNDING_BITS))
         power = builder.add(builder.shl(power, self.all(52)), self.all(ONE_BITS))
-        value = self.multiply(self.polynomial(r, EXP_SERIES), builder.bitcast(power, _FLOATS))
+        value = self.multiply(self.polynomial(r, EXP_SERIES), builder.bitcast(power, VECTOR))
         return builder.select(builder.fcmp_ordered(">=", x, self.all(SMALLEST_EXPONENT)), value, self.all(0.0))
 
     def logarithms(self, x: Any) -> Any:
@@ -116,11 +122,11 @@ class _Lanes:
         x = 2^k m with sqrt(1/2) <= m < sqrt(2), and log m = 2 artanh((m - 1) / (m + 1)).
         """
         builder = self.builder
-        above = builder.sub(builder.bitcast(x, _INTS), self.all(SQRT_HALF_BITS))
+        above = builder.sub(builder.bitcast(x, WORDS), self.all(SQRT_HALF_BITS))
         exponent = builder.add(builder.ashr(above, self.all(52)), self.all(ROUNDING_BITS))
-        k = builder.fsub(builder.bitcast(exponent, _FLOATS), self.all(ROUNDING))
+        k = builder.fsub(builder.bitcast(exponent, VECTOR), self.all(ROUNDING))
         m = builder.add(builder.and_(above, self.all(MANTISSA)), self.all(SQRT_HALF_BITS))
-        m = builder.bitcast(m, _FLOATS)
+        m = builder.bitcast(m, VECTOR)
         f = self.divide(builder.fsub(m, self.all(1.0)), builder.fadd(m, self.all(1.0)))
         s = self.multiply(f, f)
         twice = builder.fadd(f, f)
@@ -135,7 +141,7 @@ def exponentials(typing_context, numbers, largest):  # type: ignore[no-untyped-d
     """Replace numbers by exp(number - largest), for one ``largest`` that no number exceeds."""
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        lanes = _Lanes(builder)
+        lanes = Instructions(builder)
         pointer, largest = arguments
         lanes.store(lanes.exponentials(lanes.subtract(lanes.load(pointer), lanes.spread(largest))), pointer)
         return context.get_dummy_value()
@@ -148,7 +154,7 @@ def logarithms(typing_context, numbers):  # type: ignore[no-untyped-def]
     """Replace numbers by their logarithms."""
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        lanes = _Lanes(builder)
+        lanes = Instructions(builder)
         lanes.store(lanes.logarithms(lanes.load(arguments[0])), arguments[0])
         return context.get_dummy_value()
 
@@ -160,7 +166,7 @@ def largest_in_lanes(typing_context, numbers):  # type: ignore[no-untyped-def]
     """Return the largest of some numbers, none of which is NaN."""
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        lanes = _Lanes(builder)
+        lanes = Instructions(builder)
         largest = lanes.load(arguments[0])
         step = LANES // 2
         while step:
@@ -176,7 +182,7 @@ def raise_to(typing_context, largest, numbers):  # type: ignore[no-untyped-def]
     """Replace what is ``largest`` in each lane by the number there where that is larger."""
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        lanes = _Lanes(builder)
+        lanes = Instructions(builder)
         largest, numbers = arguments
         lanes.store(lanes.larger(lanes.load(numbers), lanes.load(largest)), largest)
         return context.get_dummy_value()
@@ -189,7 +195,7 @@ def add_exponentials(typing_context, sums, before, numbers, largest):  # type: i
     """Set ``sums`` to those ``before`` plus exp(number - largest), for a ``largest`` in each lane."""
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        lanes = _Lanes(builder)
+        lanes = Instructions(builder)
         sums, before, numbers, largest = arguments
         weights = lanes.exponentials(lanes.subtract(lanes.load(numbers), lanes.load(largest)))
         lanes.store(lanes.add(lanes.load(before), weights), sums)

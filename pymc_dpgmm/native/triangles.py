@@ -138,15 +138,15 @@ def invert_in_place(factor, d, scale):
     at_i = 0
     for i in range(d):
         reciprocal = 1.0 / factor[at_i + i]
-        # Row i of the inverse is -1 / L_ii times sum_{j < i} L_ij (row j of the inverse). The entries
-        # L_ij are consumed from the left, so that the columns right of j still hold L.
-        for j in range(i):
-            total = 0.0
-            at_k = j * (j + 1) // 2
-            for k in range(j, i):
-                total += factor[at_i + k] * factor[at_k + j]
-                at_k += k + 1
-            factor[at_i + j] = -reciprocal * total
+        # Row i of the inverse is -1 / L_ii times sum_{k < i} L_ik (row k of the inverse). The sum grows from the
+        # left, where entries L_ik have been used.
+        at_k = 0
+        for k in range(i):
+            entry = -reciprocal * factor[at_i + k]
+            factor[at_i + k] = 0.0
+            for j in range(k + 1):
+                factor[at_i + j] += entry * factor[at_k + j]
+            at_k += k + 1
         factor[at_i + i] = reciprocal
         at_i += i + 1
     for i in range(at_i):

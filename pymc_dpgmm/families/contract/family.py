@@ -182,6 +182,10 @@ class Family:
         The same for a row that is one of the n >= 2 rows of the cluster, given the others. If ``argument`` is
         below 1e-8, or below what rounding has made of the sums, digits count as lost, and the row is first taken
         out of the cluster. By default, the row leaves a copy of the cluster.
+    quadratic : callable or None
+        ``quadratic(p, c) -> (factor, shift)``: where the two functions above depend on a row x of d columns by
+        ``|factor @ x - shift|**2`` alone, with a packed lower triangle. They take this number in the place of x,
+        and it is computed for several rows at once.
     merge : callable or None
         ``merge(p, n, s, m, t)``: adds the sums ``t`` of m rows to ``s``. By default the sums are added.
     gather : callable or None
@@ -272,6 +276,7 @@ class Family:
     kept_evidence: Callable[..., Any] | None = None
     log_predictive: Callable[..., Any] | None = None
     log_predictive_without: Callable[..., Any] | None = None
+    quadratic: Callable[..., Any] | None = None
     merge: Callable[..., Any] | None = None
     gather: Callable[..., Any] | None = None
     log_predictive_present: Callable[..., Any] | None = None

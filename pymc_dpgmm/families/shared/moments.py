@@ -5,9 +5,12 @@ leaves (-1) a cluster of n rows (Welford 1962), and two clusters unite by Chan, 
 Both hold for fractions of rows as well: then ``sign`` is the weight of the row that joins.
 """
 
+import math
 from typing import Any
 
 from pymc_dpgmm.native.compiled import inlined, shifted
+from pymc_dpgmm.native.lane_products import add_outer_products
+from pymc_dpgmm.native.lanes import LANES
 
 
 @inlined
@@ -86,21 +89,24 @@ def merge_scatter(n, d, mean, scatter, m, mean_other, scatter_other):
         mean[j] += share * (mean_other[j] - mean[j])
 
 
-# Rows whose scatter is computed at once, column by column.
+# Rows whose scatter is computed at once.
 ROWS_AT_ONCE = 64
 
 
 @inlined
 def gather_scatter(n, d, mean, scatter, data, stride, members, m, scratch):
-    """Let the first of the rows ``members[:m]`` join a cluster of ``n``, ``ROWS_AT_ONCE`` at a time.
+    """Let the first of the rows ``members[:m]`` join a cluster of ``n``, up to ``ROWS_AT_ONCE`` at a time.
 
     ``scratch`` has room for ``(ROWS_AT_ONCE + 1) d`` numbers.
 
     Returns
     -------
     int
-        How many have joined: all but the last few.
+        How many have joined: all, or, of few columns, all but the last few.
     """
+    if d >= LANES:
+        _gather_many_columns(n, d, mean, scatter, data, stride, members, m, scratch)
+        return m
     center = shifted(scratch, ROWS_AT_ONCE * d)
     done = 0
     while m - done >= ROWS_AT_ONCE:
@@ -129,6 +135,34 @@ def gather_scatter(n, d, mean, scatter, data, stride, members, m, scratch):
             mean[j] += share * (center[j] - mean[j])
         done += ROWS_AT_ONCE
     return done
+
+
+@inlined
+def _gather_many_columns(n, d, mean, scatter, data, stride, members, m, scratch):
+    """Let the rows ``members[:m]`` join a cluster of ``n``."""
+    for start in range(0, m, ROWS_AT_ONCE):
+        n_rows = min(ROWS_AT_ONCE, m - start)
+        center = shifted(scratch, n_rows * d)
+        for j in range(d):
+            center[j] = 0.0
+        for r in range(n_rows):
+            x = shifted(data, members[start + r] * stride)
+            for j in range(d):
+                center[j] += x[j]
+        for j in range(d):
+            center[j] /= n_rows
+        for r in range(n_rows):
+            x, own = shifted(data, members[start + r] * stride), shifted(scratch, r * d)
+            for j in range(d):
+                own[j] = x[j] - center[j]
+        # What lies between the means counts as one more row.
+        share = n_rows / (n + start + n_rows)
+        weight = math.sqrt(share * (n + start))
+        for j in range(d):
+            between = center[j] - mean[j]
+            mean[j] += share * between
+            center[j] = weight * between
+        add_outer_products(scatter, scratch, n_rows + 1, d)
 
 
 # What families declare whose sums are ``mean`` and ``scatter``: how clusters merge, and how many rows join one.

@@ -52,7 +52,7 @@ from pymc_dpgmm.sampler.state.memory import ALLOCATE, MOST_DIVIDED, N_CLUSTERS, 
 from pymc_dpgmm.sampler.state.provided import provided
 from pymc_dpgmm.sampler.state.slots import collect, link, swap_places, unlink
 from pymc_dpgmm.sampler.state.templates import WEIGHED_AT_ONCE
-from pymc_dpgmm.sampler.state.views import copy_statistics, gather, log_evidence, merge, weigh, weigh_rows
+from pymc_dpgmm.sampler.state.views import change, copy_statistics, gather, log_evidence, merge, weigh, weigh_rows
 
 LEFT, RIGHT = 0, 1
 RANDOM, SEQUENTIAL = 0, 1
@@ -116,7 +116,10 @@ def gather_half(s, start, stop, half, k, fresh):
     for t in range(start, stop):
         s.half_rows[n] = s.pool[t]
         n += 1 if s.side[t] == half else 0
-    gather(s, k, s.half_rows, n, fresh)
+    if n == 1 and not fresh:
+        change(s, s.half_rows[0], k, 1.0)
+    elif n > 0 or fresh:
+        gather(s, k, s.half_rows, n, fresh)
     return n
 
 

@@ -20,7 +20,7 @@ from pymc_dpgmm.native.compiled import (
     compiling,
     shifted,
 )
-from pymc_dpgmm.sampler.state.table_functions import function_of, letters_of
+from pymc_dpgmm.sampler.state.table_functions import function_of, is_weighed_in_lanes, letters_of
 from pymc_dpgmm.sampler.state.templates import (
     ABSENT,
     ADD_UP,
@@ -59,6 +59,7 @@ from pymc_dpgmm.sampler.state.templates import (
     call_gather,
     call_present,
     call_weigh,
+    scratch_in_lanes,
     weights_at_once,
 )
 
@@ -254,6 +255,8 @@ class Table:
 
     def _make_scratch(self) -> None:
         scratch = max(self.width, self.family.scratch(self.params))
+        if is_weighed_in_lanes(self.family):
+            scratch = max(scratch, scratch_in_lanes(self.rows.shape[1]))
         # Room beside that of the family: exponents and arguments of predictives.
         self.n_lanes = weights_at_once(len(self.array))
         self.scratch = np.ones(scratch + 2 * self.n_lanes)

@@ -12,6 +12,7 @@ from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.compiled import CFunction, inlined, specialized
 from pymc_dpgmm.native.fingerprints import is_outside
+from pymc_dpgmm.native.triangles import squared_distance
 from pymc_dpgmm.sampler.state.templates import (
     CACHE,
     DERIVE,
@@ -28,6 +29,7 @@ from pymc_dpgmm.sampler.state.templates import (
     SUMS,
     TEMPLATES,
     VIEW,
+    WEIGH,
     cache_of,
     change_cluster,
     copied,
@@ -42,10 +44,13 @@ from pymc_dpgmm.sampler.state.templates import (
     log_predictive,
     log_predictive_without,
     merge_own,
+    predictive,
+    quadratic,
     refresh,
     row_of,
     sums,
     update,
+    weigh_in_lanes,
 )
 
 # The glue between templates and a family's functions: what is declared, or what follows from the evidence.
@@ -57,6 +62,12 @@ def _declared_predictive(w, p, n, cluster, x):
 
 def _declared_predictive_without(w, p, n, cluster, x):
     return log_predictive_without(p, n, sums(w, cluster), cache_of(w, cluster), x)
+
+
+def _quadratic_predictive(w, p, n, cluster, x):
+    s, c = sums(w, cluster), cache_of(w, cluster)
+    factor, shift = quadratic(p, c)
+    return log_predictive(p, n, s, c, squared_distance(factor, shift, x, p.d))
 
 
 def _gather_sums(w, p, cluster, s, members, m, fresh):
@@ -96,7 +107,7 @@ def _predictive_by_evidence(w, p, n, cluster, x):
 def _predictive_without_by_removal(w, p, n, cluster, x):
     others = copied(w, cluster, w.width)
     share = change_cluster(p, n, sums(w, others), cache_of(w, others), x, -1.0)
-    constant, exponent, argument = log_predictive(p, n - 1.0, sums(w, others), cache_of(w, others), x)
+    constant, exponent, argument = predictive(w, p, n - 1.0, others, x)
     return constant, exponent, argument if share >= least_share(cluster, exponent) else math.nan
 
 
@@ -204,6 +215,7 @@ OWN_FUNCTIONS = (
     "gather",
     "log_predictive",
     "log_predictive_without",
+    "quadratic",
     "log_predictive_present",
     "draw_absent",
     "draw_normal",
@@ -215,7 +227,14 @@ OWN_FUNCTIONS = (
 def _meaning(family: Family) -> dict[str, Any]:
     """Return what the names in the templates mean for a family."""
     known: dict[str, Any] = _readers(family)
-    for verb in ("update", "log_evidence", "log_predictive", "log_predictive_without", "log_predictive_present"):
+    for verb in (
+        "update",
+        "log_evidence",
+        "log_predictive",
+        "log_predictive_without",
+        "quadratic",
+        "log_predictive_present",
+    ):
         own = getattr(family, verb)
         if own is not None:
             known[verb] = _jitable(own)
@@ -249,7 +268,8 @@ def _meaning(family: Family) -> dict[str, Any]:
     known["change_cluster"] = _jitable(family.change) if family.change is not None else bound(_update_and_refresh)
     known["merge_sums"] = bound(_add_sums if family.merge is None else _declared_merge)
     by_evidence = family.log_predictive is None
-    known["predictive"] = bound(_predictive_by_evidence if by_evidence else _declared_predictive)
+    declared = _declared_predictive if family.quadratic is None else _quadratic_predictive
+    known["predictive"] = bound(_predictive_by_evidence if by_evidence else declared)
     if family.log_predictive_without is not None:
         known["predictive_without"] = bound(_declared_predictive_without)
     else:
@@ -269,10 +289,17 @@ def sum_up_function(family: Family) -> CFunction:
     return function_of(family, SUM_UP)
 
 
+def is_weighed_in_lanes(family: Family) -> bool:
+    """Tell whether several rows of a family are weighed at once."""
+    return family.quadratic is not None and family.log_predictive_without is not None
+
+
 @cache
 def function_of(family: Family, verb: int) -> CFunction:
     """Return a C function of a family, by its place in the block."""
     template, signature = TEMPLATES[verb]
+    if verb == WEIGH and is_weighed_in_lanes(family):
+        template = weigh_in_lanes
     own = (getattr(family, name) for name in OWN_FUNCTIONS)
     outside = tuple(function for function in own if function is not None and is_outside(function))
     return specialized(template, f"{family.name}_{template.__name__}", _meaning(family), signature, outside)

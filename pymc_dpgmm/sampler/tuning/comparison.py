@@ -1,6 +1,7 @@
 """Partitions that the searches of several chains have ended with, compared."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,8 +11,19 @@ from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.tuning.exchange import Found, Place
 from pymc_dpgmm.sampler.tuning.exploration import Explored
 from pymc_dpgmm.sampler.tuning.pool import Pool
-from pymc_dpgmm.sampler.tuning.population import can_put_together, can_recombine, recombined, relabelled
+from pymc_dpgmm.sampler.tuning.population import can_put_together, recombined, relabelled
 from pymc_dpgmm.sampler.tuning.search import log_sum
+
+
+class Compared(NamedTuple):
+    """What comes of a comparison: the state a chain goes on from, and whether it begins anew there.
+
+    ``has_met`` tells whether searches have ended in one place, so that there is nothing to put together.
+    """
+
+    state: State
+    restarts: bool
+    has_met: bool
 
 
 def best_of_chains(
@@ -21,8 +33,8 @@ def best_of_chains(
     explored: Callable[[State], Explored],
     others: Place,
     pool: Pool | None,
-    has_settled: bool,
-) -> tuple[State, bool]:
+    has_ended: bool,
+) -> Compared:
     """Return the state that a search has ended with, or a better one of what other chains have found.
 
     This is the best of theirs, or clusters of all put together, unless searches end in one place. All are judged
@@ -38,25 +50,18 @@ def best_of_chains(
         Searches on from a state that clusters have been put together to.
     others : Place
     pool : Pool, optional
-        The clusters that a search has kept which has not ended in one place.
-    has_settled : bool
-        Whether the search has ended because nothing changed.
-
-    Returns
-    -------
-    state : State
-    bool
-        Whether the chain begins anew.
+        The clusters that a search has kept, unless they cannot be put together. Those of all chains are added.
+    has_ended : bool
+        Whether the search has ended in one place, or because nothing changed.
     """
     heard = _heard(others, state, merit, [] if pool is None else list(pool.clusters.values()))
-    if not can_put_together(state):
+    if pool is None:
         # There is no second round. Of many rows, memory may not hold a state for each chain.
         heard = sorted(heard, key=lambda found: found.merit)[-1:]
     best, least = max([(state, merit), *_judged(state, heard)], key=lambda one: one[1]), FAR_APART
-    if can_put_together(state):
-        has_ended = pool is None and (can_recombine(state) or has_settled)
-        if heard and not (has_ended and abs(best[1] - merit) < FAR_APART):
-            pool = Pool(state.n) if pool is None else pool
+    has_met = has_ended and abs(best[1] - merit) < FAR_APART
+    if pool is not None:
+        if heard and not has_met:
             for found in heard:
                 pool.add(found.labels)
                 pool.add_clusters(found.clusters)
@@ -68,7 +73,7 @@ def best_of_chains(
             least = NOT_FAR_APART
         best = max([best, *_judged(state, _heard(others, *best))], key=lambda one: one[1])
     restarts = best[1] > merit + least
-    return best[0] if restarts else state, restarts
+    return Compared(best[0] if restarts else state, restarts, has_met)
 
 
 def _heard(others: Place, state: State, merit: float, clusters: Sequence[np.ndarray] = ()) -> list[Found]:

@@ -48,8 +48,8 @@ NOTHING = Found(np.empty(0, dtype=np.int64), -np.inf)
 class Exchange:
     """A folder in which chains leave what they have found, for others to read.
 
-    Which chains a chain hears does not depend on the clock, so that draws depend on the seed alone: those that run
-    together from the beginning, for which it waits, or, where chains run one after the other, all before it.
+    Which chains a chain hears does not depend on the clock, so that draws depend on the seed alone: those that
+    begin together with it and all that have begun before. It waits for them, unless chains run one after the other.
 
     Parameters
     ----------
@@ -71,7 +71,8 @@ class Exchange:
     def place(self, chain: int, labels: str) -> "Place":
         """Return what one chain tells and hears of one vector of labels, by its name."""
         waits = self.n_together > 1
-        heard = tuple(other for other in range(self.n_together if waits else chain) if other != chain)
+        n_heard = max(chain, self.n_together) if waits else chain
+        heard = tuple(other for other in range(n_heard) if other != chain)
         return Place(self.folder, chain, quote(labels, safe=""), heard, waits, self.n_vectors > 1)
 
 

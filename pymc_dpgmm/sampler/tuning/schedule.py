@@ -12,6 +12,7 @@ from pymc_dpgmm.sampler.amounts import (
     CLUSTERS_FOR_CARVINGS,
     EFFORT,
     EFFORT_AFTER_PART,
+    FAR_APART,
     LEADERS_CHEAPER,
     LEAST_GUIDING,
     LONGEST_BEFORE,
@@ -52,6 +53,7 @@ from pymc_dpgmm.sampler.tuning.pool import Pool
 from pymc_dpgmm.sampler.tuning.population import (
     ROUNDING,
     Population,
+    can_put_together,
     can_recombine,
     relabelled,
 )
@@ -119,10 +121,14 @@ class Mix(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How a search has ended: with the clusters that it has kept, None where it has come to one place."""
+    """How a search has ended: with the clusters that it has kept, if they can be put together.
+
+    ``in_one_place`` tells whether all searches of the chain have met, or the only one has come to an end.
+    """
 
     pool: Pool | None
     has_recombined: bool
+    in_one_place: bool
 
 
 class Drawn(NamedTuple):
@@ -317,10 +323,11 @@ class Schedule:
         self.has_searched_part = True
         found = explore(rng, state, self.effort, n_leader_sweeps * SEARCH_LEADERS, n_threads)
         state = found.state
+        has_changed = found.largest > SETTLED_SHARE * state.n or found.merit > self.best_merit + FAR_APART
         if found.merit >= self.best_merit:
             self.best_labels, self.best_merit = state.labels(), found.merit
         self.search_left -= 1
-        self.settled = 0 if found.largest > SETTLED_SHARE * state.n else self.settled + 1
+        self.settled = 0 if has_changed else self.settled + 1
         if self.settled == self.settled_draws:
             self.search_left = 0
         if self.search_left == 0 and self.best_labels is not None:
@@ -330,7 +337,9 @@ class Schedule:
                 self.population = Population(Pool(state.n))
                 self.search_left = self.recombining_left
             else:
-                state = self._ended(rng, state, merit, partial(settled, rng), Ended(None, False))
+                pool = Pool(state.n) if can_put_together(state) else None
+                ended = Ended(pool, False, self.settled == self.settled_draws)
+                state = self._ended(rng, state, merit, partial(settled, rng), ended)
         return state, Drawn(found.n_moved, state.log_joint(), np.zeros_like(self.totals), True)
 
     def _recombine(
@@ -349,8 +358,7 @@ class Schedule:
         self.search_left = 0 if population.is_over else self.search_left - 1
         if self.search_left == 0:
             self.population = None
-            pool = None if population.has_met else population.pool
-            state = self._ended(rng, state, merit, explored, Ended(pool, True))
+            state = self._ended(rng, state, merit, explored, Ended(population.pool, True, population.has_met))
         return state, Drawn(n_moved, state.log_joint(), np.zeros_like(self.totals), True)
 
     def _best(self, state: State, merit: float, labels: np.ndarray) -> tuple[State, float]:
@@ -372,14 +380,14 @@ class Schedule:
     ) -> State:
         """Compare what a search has ended with, unless chains do that for the first time in a certain draw."""
         if self.others is None or not self.others.has_fixed_draw:
-            return self._guided(self._best_of_chains(rng, state, merit, explored, ended.pool), ended)
+            return self._best_of_chains(rng, state, merit, explored, ended)
         self.ended = ended
         return state
 
-    def _guided(self, state: State, ended: Ended) -> State:
+    def _guided(self, state: State, ended: Ended, has_met: bool) -> State:
         """Let the clusters that all chains have found guide moves; compare again where there are many of them."""
         self.ended = None
-        if ended.pool is not None:
+        if ended.pool is not None and not has_met:
             clusters = ended.pool.clusters.values()
             state.set_guides([rows for rows in clusters if len(rows) >= LEAST_GUIDING])
             if state.n_clusters >= CLUSTERS_FOR_CARVINGS:
@@ -401,7 +409,7 @@ class Schedule:
                 n_leader_sweeps=n_leader_sweeps * SEARCH_LEADERS,
                 n_threads=n_threads,
             )
-        return self._guided(self._best_of_chains(rng, state, log_sum(state), explored, ended.pool), ended)
+        return self._best_of_chains(rng, state, log_sum(state), explored, ended)
 
     def _best_of_chains(
         self,
@@ -409,14 +417,14 @@ class Schedule:
         state: State,
         merit: float,
         explored: Callable[[State], Explored],
-        pool: Pool | None = None,
+        ended: Ended,
     ) -> State:
+        """Return the state that a chain goes on from, with what guides its moves."""
         if self.others is None:
-            return state
-        has_settled = self.settled == self.settled_draws
-        state, restarts = best_of_chains(rng, state, merit, explored, self.others, pool, has_settled)
-        self.restarted = self.restarted or restarts
-        return state
+            return self._guided(state, ended, ended.in_one_place)
+        found = best_of_chains(rng, state, merit, explored, self.others, ended.pool, ended.in_one_place)
+        self.restarted = self.restarted or found.restarts
+        return self._guided(found.state, ended, found.has_met)
 
     def _plan(self, pairs: float, n_clusters: float, has_leaders: bool) -> None:
         """Choose the numbers that the user left open, given what a scan costs in (row, cluster) pairs."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from pymc_dpgmm.native.arithmetic import below, largest_of, uniform
 from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, address_of, c_function, inlined, shifted
+from pymc_dpgmm.native.lanes import LANES, add_exponentials, raise_to
 from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
 from pymc_dpgmm.sampler.amounts import MOST_PIECES, REFINEMENTS, REFINEMENTS_OF_TWO
 from pymc_dpgmm.sampler.moves.concentration import log_law
@@ -30,7 +31,7 @@ from pymc_dpgmm.sampler.moves.split_merge import (
     unite_statistics,
 )
 from pymc_dpgmm.sampler.state.all_clusters import log_joint_of
-from pymc_dpgmm.sampler.state.choices import accumulate, choose, shuffle
+from pymc_dpgmm.sampler.state.choices import choose, shuffle
 from pymc_dpgmm.sampler.state.grouping import are_grouped
 from pymc_dpgmm.sampler.state.memory import (
     DONE,
@@ -44,7 +45,7 @@ from pymc_dpgmm.sampler.state.memory import (
 )
 from pymc_dpgmm.sampler.state.slots import collect, free_slot, join, link, take_slot, unlink
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.state.views import log_evidence, weigh
+from pymc_dpgmm.sampler.state.views import log_evidence, weigh, weigh_rows
 
 # Where :func:`search` keeps what it has to tell: the largest change, and the clusters there were before splits.
 LARGEST, N_TO_SPLIT = 0, 1
@@ -241,15 +242,28 @@ def _log_sum(head, doubt):
         s.seats[s.order[place]] = log_seat(prior, s.sizes[s.order[place]])
         doubt[place] = 0.0
     total = log_joint_of(s) + log_law(s)
-    for i in range(s.n):
-        for place in range(n_clusters):
-            weights[place] = s.seats[s.order[place]]
-        weigh(s, i, s.order, n_clusters, -1, weights)
-        own = s.place[s.slots[i]]
-        chosen = weights[own]
-        log_probability = chosen - accumulate(s, weights, n_clusters) - math.log(weights[n_clusters - 1])
-        total -= log_probability
-        doubt[own] -= log_probability / s.sizes[s.slots[i]]
+    for lane in range(LANES):
+        s.owns[lane] = -1
+    for first in range(0, s.n, LANES):
+        n_rows = min(LANES, s.n - first)
+        for lane in range(n_rows):
+            s.gathered[lane] = first + lane
+            for place in range(n_clusters):
+                weights[place * LANES + lane] = s.seats[s.order[place]]
+        weigh_rows(s, s.gathered, n_rows, s.order, n_clusters, s.owns, LANES, weights)
+        for lane in range(LANES):
+            s.lanes[lane] = -math.inf
+            s.lanes[LANES + lane] = 0.0
+        for start in range(0, n_clusters * LANES, LANES):
+            raise_to(s.lanes, shifted(weights, start))
+        sums = shifted(s.lanes, LANES)
+        for start in range(0, n_clusters * LANES, LANES):
+            add_exponentials(sums, sums, shifted(weights, start), s.lanes)
+        for lane in range(n_rows):
+            own = s.place[s.slots[first + lane]]
+            log_probability = weights[own * LANES + lane] - s.lanes[lane] - math.log(sums[lane])
+            total -= log_probability
+            doubt[own] -= log_probability / s.sizes[s.order[own]]
     return total
 
 
