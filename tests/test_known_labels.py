@@ -207,7 +207,9 @@ def test_all_clusters_known():
     np.testing.assert_array_equal(idata.posterior["y_labels"].values[0], np.tile(known, (50, 1)))
 
 
-def test_a_search_keeps_constraints():
+@pytest.mark.parametrize("fewest", [1, 50])
+def test_a_search_keeps_constraints(fewest, monkeypatch):
+    monkeypatch.setattr("pymc_dpgmm.sampler.tuning.exploration.CLUSTERS_FOR_CARVINGS", fewest)
     rng = np.random.default_rng(2)
     data = rng.normal(size=(60, 2)) + rng.integers(3, size=60)[:, None] * 4
     known = np.where(rng.random(60) < 0.4, rng.integers(4, size=60), -1)

@@ -19,11 +19,12 @@ from pymc_dpgmm.sampler.amounts import (
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.tuning import pool, population
 from pymc_dpgmm.sampler.tuning.exchange import Exchange
-from pymc_dpgmm.sampler.tuning.exploration import Explored, is_changed
+from pymc_dpgmm.sampler.tuning.exploration import Explored
 from pymc_dpgmm.sampler.tuning.pool import Pool
 from pymc_dpgmm.sampler.tuning.population import Population, can_recombine, recombined
 from pymc_dpgmm.sampler.tuning.schedule import Ended, Options, Schedule
 from pymc_dpgmm.sampler.tuning.search import log_sum
+from pymc_dpgmm.sampler.tuning.trials import SAME, is_changed
 from pymc_dpgmm.testing import partitions
 
 BASE = dp.NormalInverseWishart([0.0, 0.0], 0.01, 4.0, np.eye(2))
@@ -312,10 +313,10 @@ def test_rows_of_changed_clusters_are_known():
     after = before.copy()
     # A cluster divides; a row leaves another one.
     after[:10], after[20] = 3, 2
-    changed = is_changed(before, after)
+    changed = is_changed(before, after, SAME)
     assert changed[:21].all()
     assert not changed[21:].any()
-    assert not is_changed(before, np.array([2, 0, 1])[before]).any()
+    assert not is_changed(before, np.array([2, 0, 1])[before], SAME).any()
 
 
 def test_clusters_of_many_rows_are_not_recombined(monkeypatch):

@@ -91,6 +91,13 @@ REFINEMENTS = 3
 # The same where two clusters are divided in another way (benchmarks/hard.py): of large clusters that overlap, a
 # division has to settle before it can rival the present one.
 REFINEMENTS_OF_TWO = 6
+# With CLUSTERS_FOR_CARVINGS clusters or more, a searching draw makes so many CHANGES_ON_TRIAL, each judged after
+# SCANS_OF_CHANGE scans of the rows that it concerns. It divides a cluster into the best of STARTS_OF_HALVES pairs
+# of halves, each drawn again REFINEMENTS_OF_TRIAL times; or into a core, which has a share of its rows between
+# SHARES_OF_CORES and is found in STEPS_TO_CORE at most, and the others; or it gives a cluster up
+# (benchmarks/hard.py).
+CHANGES_ON_TRIAL, SCANS_OF_CHANGE, STARTS_OF_HALVES, REFINEMENTS_OF_TRIAL = 100, 10, 8, 40
+SHARES_OF_CORES, STEPS_TO_CORE = (0.5, 0.95), 10
 # Where searches from several starts end far apart, their clusters are recombined (benchmarks/hard.py), for a share
 # of the tuning draws at most. They are not if the first SEARCHES_THAT_MEET, of DRAWS_OF_FIRST draws at most, are
 # equally probable. Later, one of DRAWS_PER_START draws is DRAWS_OF_START draws of a search from another start: all

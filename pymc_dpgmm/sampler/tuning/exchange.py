@@ -49,7 +49,7 @@ class Exchange:
     """A folder in which chains leave what they have found, for others to read.
 
     Which chains a chain hears does not depend on the clock, so that draws depend on the seed alone: those that
-    begin together with it and all that have begun before. It waits for them, unless chains run one after the other.
+    begin together with it and all that have begun before. It waits for them, unless chains run in turn.
 
     Parameters
     ----------

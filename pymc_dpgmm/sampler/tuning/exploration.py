@@ -4,17 +4,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.native.compiled import address_of
-from pymc_dpgmm.sampler.amounts import ROWS_FOR_ONE_TRIAL, Effort
+from pymc_dpgmm.sampler.amounts import (
+    CHANGES_ON_TRIAL,
+    CLUSTERS_FOR_CARVINGS,
+    ROWS_FOR_ONE_TRIAL,
+    SCANS_OF_CHANGE,
+    Effort,
+)
 from pymc_dpgmm.sampler.many_rows import many_rows
 from pymc_dpgmm.sampler.moves.kinds import MOVES
-from pymc_dpgmm.sampler.moves.scans import scan_rows
 from pymc_dpgmm.sampler.moves.sweep import make_moves, redraw_alpha
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.tuning.search import divided_anew, log_sum, search, without_one
+from pymc_dpgmm.sampler.tuning.trials import largest_change, settle_changed, try_changes
 
-# Clusters count as the same, where a search looks at what has changed, if they share this part of their rows.
-SAME = 0.9
 # Scans of a partition that clusters of several have been put together to.
 SCANS_TO_SETTLE = 5
 
@@ -55,6 +58,19 @@ def explore(
         n_moved += many_rows.scan(rng, state, effort.scans, n_leader_sweeps, n_threads)
         if not n_leader_sweeps:
             move_some(rng, state)
+    if n_leader_sweeps or state.is_grouped or state.n_clusters < CLUSTERS_FOR_CARVINGS:
+        state, merit, changed = _try_rivals(rng, state, effort, n_leader_sweeps, n_threads)
+    else:
+        state, changed = try_changes(rng, state, CHANGES_ON_TRIAL, SCANS_OF_CHANGE)
+        merit = log_sum(state)
+    return Explored(state, n_moved, max(largest, changed), merit)
+
+
+def _try_rivals(
+    rng: np.random.Generator, state: State, effort: Effort, n_leader_sweeps: int, n_threads: int
+) -> tuple[State, float, int]:
+    """Give up one cluster on trial, and divide one; return the state, its merit, and the largest change."""
+    largest = 0
     rivals: list[State] = []
     if state.n_clusters > 1:
         rival, merit = without_one(rng, state)
@@ -77,7 +93,7 @@ def explore(
         if np.log(rng.random()) < rival_merit - merit:
             largest = max(largest, largest_change(state, rival))
             state, merit = rival, rival_merit
-    return Explored(state, n_moved, largest, merit)
+    return state, merit, largest
 
 
 def move_some(rng: np.random.Generator, state: State) -> None:
@@ -97,11 +113,7 @@ def settle(rng: np.random.Generator, state: State, before: np.ndarray, n_scans: 
 
     A cluster that is given up or divided changes its neighbours, and most clusters are far from it.
     """
-    for _ in range(n_scans - 1):
-        rows = np.flatnonzero(is_changed(before, state.labels()))
-        if not len(rows):
-            break
-        state.run(rng, scan_rows, address_of(rows), len(rows), 0)
+    settle_changed(rng, state, before, n_scans - 1)
     many_rows.scan(rng, state, 1, 0, 1)
 
 
@@ -112,23 +124,3 @@ def settled(rng: np.random.Generator, state: State) -> Explored:
         redraw_alpha(rng, state)
         n_moved += many_rows.scan(rng, state, 1, 0, 1)
     return Explored(state, n_moved, 0, log_sum(state))
-
-
-def is_changed(before: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Tell of each row whether it is not in the same cluster as before: (n,) bool array.
-
-    Clusters are the same where they share nearly all of their rows.
-    """
-    sizes_before, sizes = np.bincount(before), np.bincount(labels)
-    pairs, place, shared = np.unique(before * len(sizes) + labels, return_inverse=True, return_counts=True)
-    is_same = shared >= SAME * np.maximum(sizes_before[pairs // len(sizes)], sizes[pairs % len(sizes)])
-    changed: np.ndarray = ~is_same[place]
-    return changed
-
-
-def largest_change(state: State, other: State) -> int:
-    """Return the largest difference of the sizes of clusters in two states, ordered by size."""
-    sizes = [np.sort(s.cluster_sizes)[::-1] for s in (state, other)]
-    length = max(map(len, sizes))
-    first, second = (np.pad(ordered, (0, length - len(ordered))) for ordered in sizes)
-    return int(np.abs(first - second).max())

@@ -52,7 +52,7 @@ LARGEST, N_TO_SPLIT = 0, 1
 
 
 @inlined
-def _refine(s, prior, start, size, halves, counts, times):
+def refine(s, prior, start, size, halves, counts, times):
     """Draw the halves of ``pool[start:size]`` anew, several times; return the last log probability."""
     log_q = 0.0
     for _ in range(times):
@@ -76,7 +76,7 @@ def _try_split(s, prior, place):
     collect(s, whole, s.pool)
     shuffle(s.bits, s.pool, 0, size)
     allocate_sequentially(s, size, False, -math.inf)
-    log_q = _refine(s, prior, 2, size, halves, counts, REFINEMENTS)
+    log_q = refine(s, prior, 2, size, halves, counts, REFINEMENTS)
     if log_q == math.inf:
         return 0
     log_target = log_target_ratio(s, prior, n_clusters, halves, counts, whole)
@@ -106,7 +106,7 @@ def _try_merge(s, prior, place):
     copy_statistics(s, left, halves[LEFT])
     copy_statistics(s, right, halves[RIGHT])
     counts[LEFT], counts[RIGHT] = size - n_right, n_right
-    log_q = _refine(s, prior, 0, size, halves, counts, 1)
+    log_q = refine(s, prior, 0, size, halves, counts, 1)
     # Two clusters that are known to differ have no union.
     possible = log_evidence(s, union) > -math.inf
     accepted = possible and log_q == math.inf
@@ -146,13 +146,13 @@ def _try_redivision(s, prior, place):
     copy_statistics(s, left, halves[LEFT])
     copy_statistics(s, right, halves[RIGHT])
     counts[LEFT], counts[RIGHT] = size - n_right, n_right
-    log_q = _refine(s, prior, 0, size, halves, counts, 1)
+    log_q = refine(s, prior, 0, size, halves, counts, 1)
     if log_q == math.inf:
         return 0
     present = log_target_ratio(s, prior, n_clusters - 1, halves, counts, union) - log_q
     shuffle(s.bits, s.pool, 0, size)
     allocate_sequentially(s, size, False, -math.inf)
-    log_q = _refine(s, prior, 2, size, halves, counts, REFINEMENTS_OF_TWO)
+    log_q = refine(s, prior, 2, size, halves, counts, REFINEMENTS_OF_TWO)
     if log_q == math.inf:
         return 0
     merit = log_target_ratio(s, prior, n_clusters - 1, halves, counts, union) - log_q
@@ -232,8 +232,9 @@ def search(rng: np.random.Generator, state: State) -> int:
     return int(told[LARGEST])
 
 
-@c_function(FLOAT(INTS, FLOATS))
-def _log_sum(head, doubt):
+@c_function(FLOAT(INTS, INTS, INT, FLOATS))
+def _log_labels(head, rows, n_rows, doubt):
+    """Return the log probability of drawing the labels of some rows given the clusters as they are."""
     s = memory_at(head)
     prior = prior_of(s)
     n_clusters = head[N_CLUSTERS]
@@ -241,16 +242,15 @@ def _log_sum(head, doubt):
     for place in range(n_clusters):
         s.seats[s.order[place]] = log_seat(prior, s.sizes[s.order[place]])
         doubt[place] = 0.0
-    total = log_joint_of(s) + log_law(s)
+    total = 0.0
     for lane in range(LANES):
         s.owns[lane] = -1
-    for first in range(0, s.n, LANES):
-        n_rows = min(LANES, s.n - first)
-        for lane in range(n_rows):
-            s.gathered[lane] = first + lane
+    for first in range(0, n_rows, LANES):
+        n_lanes = min(LANES, n_rows - first)
+        for lane in range(n_lanes):
             for place in range(n_clusters):
                 weights[place * LANES + lane] = s.seats[s.order[place]]
-        weigh_rows(s, s.gathered, n_rows, s.order, n_clusters, s.owns, LANES, weights)
+        weigh_rows(s, shifted(rows, first), n_lanes, s.order, n_clusters, s.owns, LANES, weights)
         for lane in range(LANES):
             s.lanes[lane] = -math.inf
             s.lanes[LANES + lane] = 0.0
@@ -259,10 +259,10 @@ def _log_sum(head, doubt):
         sums = shifted(s.lanes, LANES)
         for start in range(0, n_clusters * LANES, LANES):
             add_exponentials(sums, sums, shifted(weights, start), s.lanes)
-        for lane in range(n_rows):
-            own = s.place[s.slots[first + lane]]
+        for lane in range(n_lanes):
+            own = s.place[s.slots[rows[first + lane]]]
             log_probability = weights[own * LANES + lane] - s.lanes[lane] - math.log(sums[lane])
-            total -= log_probability
+            total += log_probability
             doubt[own] -= log_probability / s.sizes[s.order[own]]
     return total
 
@@ -274,8 +274,27 @@ def log_sum_over_labellings(state: State) -> tuple[float, np.ndarray]:
     probability of drawing every row's label given the clusters as they are. Also returned are the means of minus
     the log probabilities of the rows of each cluster, (K,), in the order of ``state.order``.
     """
+    log_q, doubt = _log_labels_of(state, np.arange(state.n))
+    return float(_log_density(state.address)) - log_q, doubt
+
+
+def _log_labels_of(state: State, rows: np.ndarray) -> tuple[float, np.ndarray]:
     doubt = np.zeros(state.n_clusters)
-    return float(_log_sum(state.address, address_of(doubt))), doubt
+    return float(_log_labels(state.address, address_of(rows), len(rows), address_of(doubt))), doubt
+
+
+def log_probability_of_labels(state: State, rows: np.ndarray) -> float:
+    """Return the log probability of drawing the labels of some rows given the clusters as they are.
+
+    Less this is what these rows add to :func:`log_sum`.
+    """
+    return _log_labels_of(state, rows)[0]
+
+
+@c_function(FLOAT(INTS))
+def _log_density(head):
+    s = memory_at(head)
+    return log_joint_of(s) + log_law(s)
 
 
 @c_function(INT(INTS, INT))
@@ -312,8 +331,13 @@ def without_one(rng: np.random.Generator, state: State) -> tuple[State, float]:
     weights = doubt / doubt.sum() if doubt.sum() > 0.0 else np.full(len(doubt), 1.0 / len(doubt))
     k = int(state.order[rng.choice(len(doubt), p=weights)])
     rival = state.copy()
-    rival.use(rng)
-    return rival if _dissolve(rival.address, k) else state.copy(), present
+    return rival if dissolved(rng, rival, k) else state.copy(), present
+
+
+def dissolved(rng: np.random.Generator, state: State, k: int) -> bool:
+    """Let every row of slot ``k`` join another cluster, in place; tell whether they could."""
+    state.use(rng)
+    return state.n_clusters > 1 and bool(_dissolve(state.address, k))
 
 
 @c_function(INT(INTS))
@@ -371,4 +395,4 @@ def log_sum(state: State) -> float:
 
 
 # What a search calls.
-SEARCHES = (_search, _log_sum, _dissolve, _divide_anew)
+SEARCHES = (_search, _log_labels, _log_density, _dissolve, _divide_anew)
