@@ -1,5 +1,7 @@
 """Shared set-up of the tests."""
 
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytensor
@@ -33,6 +35,14 @@ def pytest_configure(config: Any) -> None:
         from pymc_dpgmm.sampler.tuning.schedule import Options
 
         prepare([FAMILIES["NormalInverseWishart"], FAMILIES["NormalInverseGamma"]], Options())
+
+
+@pytest.fixture(autouse=True)
+def closed_figures() -> Iterator[None]:
+    """Close what a test has drawn: matplotlib warns when many figures are open."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -12,7 +12,6 @@ import pytest
 import pymc_dpgmm as dp
 
 mpl.use("Agg")
-import matplotlib.pyplot as plt
 
 pytestmark = pytest.mark.interpreted
 
@@ -113,7 +112,6 @@ RIGHT = WITHOUT_LABELS | PRIORS_NAMED | AS_IT_IS
 def test_what_the_table_calls_right(idata, name):
     """Without a warning, whatever is asked for."""
     found = RIGHT[name](idata)
-    plt.close("all")
     assert found is not None
     if name in ("loo_pit", "loo_expectations"):
         array = found["y"] if name == "loo_pit" else found[0]
@@ -157,7 +155,6 @@ def test_data_of_several_columns():
         assert az.loo_pit(one, var_names="y")["y"].dims == ("row",)
         az.plot_loo_pit(one)
         az.plot_ppc_pit(one)
-    plt.close("all")
 
 
 def test_the_table_names_every_function_that_is_tried():

@@ -17,12 +17,13 @@ from pymc_dpgmm.integration.internals import modes, pymc_internals
 PACKAGE = Path(pymc_dpgmm.__file__).parent
 SOURCES = {str(path.relative_to(PACKAGE)): path for path in sorted(PACKAGE.rglob("*.py"))}
 # The modules that may look inside. Those of numba are tested in test_compiled.py.
-PYMC, PYTENSOR, NUMBA, ARRAYS, POINTERS = (
+PYMC, PYTENSOR, NUMBA, ARRAYS, POINTERS, LOOPS = (
     "integration/internals/pymc_internals.py",
     "integration/hooks/backends.py",
     "native/compiled.py",
     "native/array_calls.py",
     "native/block_pointers.py",
+    "native/lane_products.py",
 )
 
 
@@ -52,9 +53,9 @@ def looks_inside(name, library):
 
 @pytest.mark.parametrize(("library", "own"), [("pymc", PYMC), ("pytensor", PYTENSOR), ("numba", NUMBA)])
 def test_one_module_looks_inside(library, own):
-    """Of numba two more, which call machine code with arrays and give pointers to blocks attributes."""
+    """Of numba three more, which call machine code with arrays, give pointers attributes, and write loops."""
     found = {file for file, path in SOURCES.items() if any(looks_inside(n, library) for n in imported(path))}
-    assert found == ({own, ARRAYS, POINTERS} if library == "numba" else {own})
+    assert found == ({own, ARRAYS, POINTERS, LOOPS} if library == "numba" else {own})
 
 
 def test_nothing_private_is_read_from_other_packages():

@@ -23,12 +23,6 @@ PLACE = np.where(TRUTH == 0, "south of the river", "north of the river")
 DOSE = np.linspace(0.0, 10.0, N)
 
 
-@pytest.fixture(autouse=True)
-def closed():
-    yield
-    mpl.pyplot.close("all")
-
-
 def fitted(base, observed, labels=TRUTH, **draws):
     with pm.Model() as model:
         dp.DPMixture("y", 1.0, base, observed=observed)

@@ -154,7 +154,6 @@ def test_pictures_of_reals():
         dp.plot_density(idata, "y")
     with pytest.raises(ValueError, match=r"there is no column 'z', only \['u', 'v', 'w'\]"):
         dp.plot_clusters(idata, "y", TRUTH, columns=["z"])
-    mpl.pyplot.close("all")
 
 
 def test_pictures_of_partitions():
@@ -178,7 +177,6 @@ def test_pictures_of_partitions():
     assert {t.get_text() for t in both.get_legend().get_texts()} == {"prior", "posterior"}
     sizes = dp.plot_sizes(idata, "y", n_largest=5).axes[0]
     np.testing.assert_allclose(sizes.lines[0].get_ydata(), [0.5, 0.3, 0.2, 0.0])
-    mpl.pyplot.close("all")
 
 
 def test_picture_of_counts():
@@ -188,7 +186,6 @@ def test_picture_of_counts():
     figure = dp.plot_density(results(model, {"y_labels": np.tile(TRUTH, (8, 1))}), "y", random_seed=0)
     assert texts(figure.axes[0]) == ("y", "probability")
     assert isinstance(figure, Figure)
-    mpl.pyplot.close("all")
 
 
 def test_pictures_take_the_axes_that_they_are_given():
@@ -209,7 +206,6 @@ def test_pictures_take_the_axes_that_they_are_given():
     assert len(mpl.pyplot.get_fignums()) == 1
     with pytest.raises(ValueError, match="ax takes one or two columns, got 3"):
         dp.plot_clusters(idata, "y", TRUTH, ax=grid[0, 0])
-    mpl.pyplot.close("all")
 
 
 def test_columns_and_categories_keep_their_names():
@@ -247,7 +243,6 @@ def test_columns_and_categories_keep_their_names():
     assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["f", "m", "x"]
     # The name of a Series is that of its column.
     assert texts(dp.plot_density(idata, "t_w").axes[0]) == ("w", "density")
-    mpl.pyplot.close("all")
     with pm.Model() as model:
         dp.DPMixture("y", 1.0, dp.DirichletCategorical, observed=table["sex"])
     one = results(model, {"y_labels": np.tile(TRUTH, (8, 1))})
@@ -255,7 +250,6 @@ def test_columns_and_categories_keep_their_names():
     figure = dp.plot_density(one, "y")
     assert texts(figure.axes[0]) == ("sex", "probability")
     assert [t.get_text() for t in figure.axes[0].get_xticklabels()] == ["f", "m", "x"]
-    mpl.pyplot.close("all")
 
 
 def test_columns_of_tables_that_are_not_used_are_told_of():
@@ -451,7 +445,6 @@ def test_sensitivity_fits_each_setting():
     assert [axes.get_xlabel() for axes in figure.axes] == ["", "psi"]
     assert figure.axes[0].get_ylabel() == "clusters"
     np.testing.assert_array_equal(figure.axes[1].lines[1].get_ydata(), found["distance"])
-    mpl.pyplot.close("all")
     with pytest.raises(ValueError, match=r"variations must be of \['alpha', 'psi'\], .* got \['nu'\]"):
         dp.sensitivity(make, "y", {"alpha": 1.0, "psi": 1.0}, {"nu": [3]})
 
@@ -620,7 +613,6 @@ def test_labels_that_are_fixed_are_read_where_they_are(kind, fix):
     name = "y_u" if kind == "views" else "y"
     for function in AFTERWARDS:
         function(idata, name)
-    mpl.pyplot.close("all")
     mean = dp.component_draws(idata, name, random_seed=1)["mean"].mean(("chain", "draw")).to_numpy().ravel()
     np.testing.assert_allclose(mean, [0.0, 5.0], atol=0.8)
     if kind != "groups":

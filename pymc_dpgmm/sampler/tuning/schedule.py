@@ -123,7 +123,7 @@ class Mix(NamedTuple):
 class Ended(NamedTuple):
     """How a search has ended: with the clusters that it has kept, if they can be put together.
 
-    ``in_one_place`` tells whether all searches of the chain have met, or the only one has come to an end.
+    ``in_one_place`` tells that the chain does not know better than that all its searches have met.
     """
 
     pool: Pool | None
@@ -338,7 +338,8 @@ class Schedule:
                 self.search_left = self.recombining_left
             else:
                 pool = Pool(state.n) if can_put_together(state) else None
-                ended = Ended(pool, False, self.settled == self.settled_draws)
+                # Too few draws of tuning to recombine clusters are too few to find out whether searches meet.
+                ended = Ended(pool, False, can_recombine(state) or self.settled == self.settled_draws)
                 state = self._ended(rng, state, merit, partial(settled, rng), ended)
         return state, Drawn(found.n_moved, state.log_joint(), np.zeros_like(self.totals), True)
 
