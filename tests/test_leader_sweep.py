@@ -21,7 +21,8 @@ from pymc_dpgmm.native.threads import Threads
 from pymc_dpgmm.partitions.draws import draw_partition
 from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.partitions.priors import chinese_restaurant
-from pymc_dpgmm.sampler.many_rows import super_clusters
+from pymc_dpgmm.sampler.amounts import ROWS_FOR_LEADERS
+from pymc_dpgmm.sampler.many_rows import many_rows, super_clusters
 from pymc_dpgmm.sampler.many_rows.births import births_and_deaths
 from pymc_dpgmm.sampler.many_rows.drawn_carving import carvings
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import log_gamma_numbers
@@ -483,6 +484,24 @@ def test_moves_alone_have_their_numbers_with_many_rows():
     assert schedule.numbers["random"] == 1
     with pytest.raises(ValueError, match="leader_sweeps go before scans"):
         Options(n_scans=0, leader_sweeps=1).check()
+
+
+@pytest.mark.parametrize("n_clusters", [3, 60])
+def test_rows_in_many_clusters_are_scanned(n_clusters, monkeypatch):
+    """As many as tuning has had on average: in exact draws it must not depend on the labels which moves run."""
+    n_sweeps = []
+    monkeypatch.setattr(many_rows, "leader_sweep", lambda *given: n_sweeps.append(1) or leader_sweep(*given))
+    rng = np.random.default_rng(0)
+    labels = rng.integers(n_clusters, size=ROWS_FOR_LEADERS)
+    rows = 10.0 * labels[:, None] + rng.normal(size=(ROWS_FOR_LEADERS, 1))
+    base = dp.NormalInverseGamma.from_data(rows)
+    state = State([View(base.family, base.numbers(1), rows)], labels)
+    state.set_prior(chinese_restaurant(1.0))
+    schedule = Schedule(Options(n_sweeps=1, search=False, threads=1), 10)
+    schedule.draw(rng, state, True)
+    state.relabel(labels % 3 if n_clusters == 60 else np.arange(len(labels)) % 60)
+    schedule.draw(rng, state, False)
+    assert len(n_sweeps) == (0 if n_clusters == 60 else 2)
 
 
 # Covariance matrices that rounding makes indefinite, in compiled code and in NumPy.

@@ -128,12 +128,16 @@ MOST_PIECES = 40
 
 # --- Many rows: benchmarks/many_rows.py (make bench-many-rows)
 
-# With this number of rows or more, leader sweeps take the place of most of the collapsed scans.
-ROWS_FOR_LEADERS = 20_000
+# With this number of rows or more, leader sweeps take the place of most of the collapsed scans; in exact draws of
+# MANY_CLUSTERS or more, only with ROWS_FOR_LEADERS_OF_MANY. Parameters hold labels of many clusters that overlap
+# back: of 30,000 rows, scans have two to ten times as many effective draws a second (benchmarks/hard.py).
+ROWS_FOR_LEADERS, ROWS_FOR_LEADERS_OF_MANY = 20_000, 50_000
 # How many times less than a collapsed scan of all rows a leader sweep costs, about.
 LEADERS_CHEAPER = 6.0
-# Births and deaths, and carvings and returns, that are proposed beside a leader sweep.
-N_BIRTHS, N_CARVINGS = 200, 50
+# Births and deaths, and carvings and returns, that are proposed beside a leader sweep. Of rows in memory it is one
+# birth or death for ROWS_PER_BIRTH rows, if that is more: 2,000 among 100,000 rows take a few milliseconds, and
+# the number of clusters has up to fifty times as many effective draws a second.
+N_BIRTHS, N_CARVINGS, ROWS_PER_BIRTH = 200, 50, 50
 # A scan beside leader sweeps visits n / ROWS_PER_SCANNED rows, at least LEAST_SCANNED, in contiguous runs.
 ROWS_PER_SCANNED, LEAST_SCANNED = 256, 1_000
 # With this number of clusters or more there are super-clusters, of at most MOST_CLUSTERS each.

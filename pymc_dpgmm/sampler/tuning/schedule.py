@@ -16,11 +16,13 @@ from pymc_dpgmm.sampler.amounts import (
     LEADERS_CHEAPER,
     LEAST_GUIDING,
     LONGEST_BEFORE,
+    MANY_CLUSTERS,
     NUMBER_BEFORE,
     PAIRS_PER_MOVE,
     PAIRS_PER_ROW,
     RECOMBINING_SHARE,
     ROWS_FOR_LEADERS,
+    ROWS_FOR_LEADERS_OF_MANY,
     ROWS_PER_SCANNED,
     SEARCH_DRAWS,
     SEARCH_DRAWS_AFTER_PART,
@@ -172,6 +174,7 @@ class Schedule:
     restarted: bool = False
     settled_draws: int = SETTLED_DRAWS
     n_sweeps: int = 0
+    n_clusters_planned_for: float = 0.0
     numbers: dict[str, float] = field(default_factory=dict)
     search_left: int = 0
     has_searched_part: bool = False
@@ -243,6 +246,9 @@ class Schedule:
         n_leader_sweeps = self._leader_sweeps(state)
         if self.searches(tuning):
             return self._search(rng, state, n_leader_sweeps, n_threads)
+        has_many = (self.n_clusters_planned_for or state.n_clusters) >= MANY_CLUSTERS
+        if has_many and self.options.leader_sweeps is None and state.n < ROWS_FOR_LEADERS_OF_MANY:
+            n_leader_sweeps = 0
         mix = self._mix(rng, state, n_leader_sweeps, n_threads)
         if self.n_sweeps == 0:
             self._plan(state.n * state.n_clusters / mix.cheaper, state.n_clusters, mix.has_leaders)
@@ -286,7 +292,7 @@ class Schedule:
         return Mix(False, 1.0, partial(sweep, rng, state))
 
     def _leader_sweeps(self, state: State) -> int:
-        """Return how many leader sweeps go before a scan: by default one where there are many rows.
+        """Return how many leader sweeps go before a scan in the search: by default one where there are many rows.
 
         Raises
         ------
@@ -430,6 +436,7 @@ class Schedule:
     def _plan(self, pairs: float, n_clusters: float, has_leaders: bool) -> None:
         """Choose the numbers that the user left open, given what a scan costs in (row, cluster) pairs."""
         most = self.sweeps.most
+        self.n_clusters_planned_for = n_clusters
         self.n_sweeps = self.options.n_sweeps or int(np.clip(self.sweeps.pairs // (2.0 * pairs), 1, most))
         for move, tally in zip(MOVES.values(), self.totals, strict=True):
             amount = _amount(move, has_leaders)
