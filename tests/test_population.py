@@ -148,17 +148,18 @@ def test_rows_are_of_a_kind_where_they_share_all_sets():
     assert dict(zip(first.tolist(), counts.tolist(), strict=True)) == {0: 2, 2: 1, 3: 2, 5: 2, 6: 1}
 
 
-def test_clusters_that_serve_least_are_forgotten(monkeypatch):
+@pytest.mark.parametrize(("limit", "most"), [("MOST_CLUSTERS", 40), ("MOST_ROWS", 2 * len(rectangles()[0]))])
+def test_clusters_that_serve_least_are_forgotten(limit, most, monkeypatch):
     rows, of_row, corners = rectangles()
     rng = np.random.default_rng(12)
     best = divided(of_row, corners, np.ones(N_RECTANGLES, dtype=bool))
     worse = [rng.permutation(best) for _ in range(3)]
     own = pool_of(best, *(np.unique(labels, return_inverse=True)[1] for labels in worse))
-    monkeypatch.setattr(pool, "MOST_CLUSTERS", 40)
+    monkeypatch.setattr(pool, limit, most)
     assert len(own) == 4 * 2 * N_RECTANGLES
     found = own.recombined(rng, state_of(rows, best))
     assert same_rows(found, best)
-    assert len(own) == 20
+    assert len(own) == (20 if limit == "MOST_CLUSTERS" else 2 * 2 * N_RECTANGLES)
     assert same_rows(own.recombined(rng, state_of(rows, best)), best)
 
 

@@ -33,8 +33,9 @@ from pymc_dpgmm.sampler.state.views import gather, log_evidence, weigh
 # The price, in nats, of a row in two clusters, and of one in none, is drawn between these, so that no two programs
 # are the same: with high prices few rows are left to find their cluster, with low ones clusters combine freely.
 PRICES = 4.0, 12.0
-# When there are more clusters than this, those go that would have made the last partition the least probable.
-MOST_CLUSTERS = 4_000
+# When there are more clusters than this, or more rows in all of them together, those go that would have made the
+# last partition the least probable. With 1,000,000 rows in 2,000 clusters, a program takes ten seconds.
+MOST_CLUSTERS, MOST_ROWS = 4_000, 100_000
 
 
 @c_function(INT(INTS, INTS, INTS, INT, FLOATS))
@@ -122,8 +123,9 @@ class Pool:
         scores -= np.add.reduceat(of_rows[rows], starts[:-1])
         prices = rng.uniform(*PRICES, size=2)
         taken, gains = _best_cover(rows, starts, scores, prices, self.n, state.most)
-        if len(self) > MOST_CLUSTERS:
+        if len(sets) > MOST_CLUSTERS or len(rows) > MOST_ROWS:
             kept = np.argsort(-gains, kind="stable")[: MOST_CLUSTERS // 2]
+            kept = kept[np.cumsum(np.diff(starts)[kept]) <= MOST_ROWS]
             self.clusters = {sets[k].tobytes(): sets[k] for k in np.sort(kept)}
         labels = np.full(self.n, -1)
         for k in taken:
