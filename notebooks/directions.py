@@ -37,7 +37,7 @@ with pm.Model() as model:
     base = {"mu": pm.Uniform.dist(-np.pi, np.pi), "kappa": pm.Gamma.dist(2.0, 0.5)}
     turtle = dp.DirichletProcess("turtle", alpha, base, shape=len(angle), directions=["mu"])
     pm.VonMises("angle", turtle["mu"], turtle["kappa"], observed=angle)
-    idata = pm.sample(1000, tune=1000, chains=4, random_seed=1, progressbar=False)
+    idata = pm.sample(3000, tune=1000, chains=4, random_seed=1, progressbar=False)
 
 # %%
 found = dp.summary(idata, "turtle", random_seed=1)
