@@ -232,12 +232,15 @@ def draw(results, file):
     n_lines = -(-len(results) // n_columns)
     figure, axes = plt.subplots(n_lines, n_columns, figsize=(4.2 * n_columns, 3.0 * n_lines), squeeze=False)
     for panel, (name, chains) in zip(axes.flat, results.items(), strict=False):
-        best = max(own[:, 1].max() for own in chains)
+        # Searches may visit what is more probable than all that a draw ever is.
+        best = max(own[own[:, 4] == own[:, 4].min(), 1].max() for own in chains)
         for chain, own in enumerate(chains):
             color, style = ("#0072B2", "#D55E00")[STARTS[chain] > 1], ("-", "--")[chain % 2]
             label = f"from {STARTS[chain]}" if chain % 2 == 0 else None
-            panel.plot(own[:, 0], best - own[:, 1] + 1.0, style, color=color, linewidth=1, label=label)
-        panel.set(xscale="log", yscale="log", title=name, xlabel="seconds", ylabel="below the best")
+            below = np.maximum(best - own[:, 1] + 1.0, 1.0)
+            panel.plot(own[:, 0], below, style, color=color, linewidth=1, label=label)
+        panel.set(xscale="log", yscale="log", title=name, xlabel="seconds", ylabel="below the best draw")
+        panel.tick_params(which="minor", labelbottom=False, labelleft=False)
         panel.invert_yaxis()
         panel.legend(fontsize=8)
     for panel in axes.flat[len(results) :]:
