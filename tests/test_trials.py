@@ -11,7 +11,7 @@ from pymc_dpgmm.sampler.amounts import Effort
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.tuning import exploration, trials
 from pymc_dpgmm.sampler.tuning.search import log_probability_of_labels, log_sum
-from pymc_dpgmm.sampler.tuning.trials import core_apart, in_two, try_changes, without_one
+from pymc_dpgmm.sampler.tuning.trials import core_apart, in_two, one_given_up, try_changes
 
 D = 4
 BASE = dp.NormalInverseWishart(np.zeros(D), 0.05, D + 2.0, np.eye(D))
@@ -71,7 +71,7 @@ def test_rows_that_widen_a_cluster_leave_it_together(monkeypatch):
 
 
 def test_a_cluster_that_need_not_be_there_is_given_up(monkeypatch):
-    only(monkeypatch, without_one)
+    only(monkeypatch, one_given_up)
     rows, groups = rows_and_groups()
     start = groups.copy()
     start[::7] = 6 + start[::7]

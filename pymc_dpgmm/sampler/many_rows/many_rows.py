@@ -2,14 +2,12 @@
 
 import numpy as np
 
-from pymc_dpgmm.native.compiled import address_of
 from pymc_dpgmm.native.threads import Threads
 from pymc_dpgmm.sampler.amounts import LEAST_SCANNED, N_BIRTHS, N_CARVINGS, ROWS_PER_BIRTH, ROWS_PER_SCANNED
 from pymc_dpgmm.sampler.many_rows.births import births_and_deaths
 from pymc_dpgmm.sampler.many_rows.drawn_carving import carvings
 from pymc_dpgmm.sampler.many_rows.leader_sweep import leader_sweep
-from pymc_dpgmm.sampler.moves.scans import scan_rows
-from pymc_dpgmm.sampler.moves.sweep import make_moves, redraw_alpha, sweep
+from pymc_dpgmm.sampler.moves.sweep import gibbs_scan, make_moves, redraw_alpha, sweep
 from pymc_dpgmm.sampler.state.choices import RUN
 from pymc_dpgmm.sampler.state.state import State
 
@@ -32,7 +30,7 @@ def scan_some(rng: np.random.Generator, state: State) -> int:
     runs = rng.choice(n_runs, size=n_chosen, replace=False)
     rows = (runs[:, None] * RUN + np.arange(RUN)).ravel()
     rows = rows[rows < state.n]
-    return state.run(rng, scan_rows, address_of(rows), len(rows), 0)
+    return gibbs_scan(rng, state, rows)
 
 
 def scan(

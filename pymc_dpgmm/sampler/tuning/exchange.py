@@ -48,8 +48,8 @@ NOTHING = Found(np.empty(0, dtype=np.int64), -np.inf)
 class Exchange:
     """A folder in which chains leave what they have found, for others to read.
 
-    Which chains a chain hears does not depend on the clock, so that draws depend on the seed alone: those that
-    begin together with it and all that have begun before. It waits for them, unless chains run in turn.
+    A chain hears those that begin together with it and all that have begun before. It waits for them, unless
+    chains run in turn. So draws depend on the seed and on how many chains run at once, and not on the clock.
 
     Parameters
     ----------

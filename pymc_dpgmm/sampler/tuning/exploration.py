@@ -109,10 +109,7 @@ def move_some(rng: np.random.Generator, state: State) -> None:
 
 
 def settle(rng: np.random.Generator, state: State, before: np.ndarray, n_scans: int) -> None:
-    """Scan all rows once, after scans of those rows whose clusters have changed since other labels (n,).
-
-    A cluster that is given up or divided changes its neighbours, and most clusters are far from it.
-    """
+    """Scan all rows once, after scans of those rows whose clusters have changed since other labels (n,)."""
     settle_changed(rng, state, before, n_scans - 1)
     many_rows.scan(rng, state, 1, 0, 1)
 

@@ -125,7 +125,8 @@ class Mix(NamedTuple):
 class Ended(NamedTuple):
     """How a search has ended: with the clusters that it has kept, if they can be put together.
 
-    ``in_one_place`` tells that the chain does not know better than that all its searches have met.
+    ``in_one_place`` tells whether searches of the chain have met; of a single one, whether it came to an end, or
+    was too short to tell.
     """
 
     pool: Pool | None
@@ -243,12 +244,10 @@ class Schedule:
     def draw(self, rng: np.random.Generator, state: State, tuning: bool) -> tuple[State, Drawn]:
         """Move the labels, and draw the prior's alpha if its law is given; in tuning, learn from it."""
         n_threads = self.options.threads or available_threads()
-        n_leader_sweeps = self._leader_sweeps(state)
-        if self.searches(tuning):
+        searches = self.searches(tuning)
+        n_leader_sweeps = self._leader_sweeps(state, searches)
+        if searches:
             return self._search(rng, state, n_leader_sweeps, n_threads)
-        has_many = (self.n_clusters_planned_for or state.n_clusters) >= MANY_CLUSTERS
-        if has_many and self.options.leader_sweeps is None and state.n < ROWS_FOR_LEADERS_OF_MANY:
-            n_leader_sweeps = 0
         mix = self._mix(rng, state, n_leader_sweeps, n_threads)
         if self.n_sweeps == 0:
             self._plan(state.n * state.n_clusters / mix.cheaper, state.n_clusters, mix.has_leaders)
@@ -291,8 +290,11 @@ class Schedule:
             return Mix(True, cheaper, partial(many_rows.sweep_many, rng, state, n_leader_sweeps, n_threads))
         return Mix(False, 1.0, partial(sweep, rng, state))
 
-    def _leader_sweeps(self, state: State) -> int:
-        """Return how many leader sweeps go before a scan in the search: by default one where there are many rows.
+    def _leader_sweeps(self, state: State, searches: bool) -> int:
+        """Return how many leader sweeps go before a scan: by default one where there are many rows.
+
+        How many rows these are depends on the clusters of tuning, and not on the present ones: exact draws must
+        not choose their moves by the labels.
 
         Raises
         ------
@@ -303,7 +305,9 @@ class Schedule:
         if self.options.n_scans == 0:
             return 0
         if many_rows.takes_leaders(state):
-            return (1 if state.n >= ROWS_FOR_LEADERS else 0) if wanted is None else wanted
+            has_many = (self.n_clusters_planned_for or state.n_clusters) >= MANY_CLUSTERS
+            fewest = ROWS_FOR_LEADERS_OF_MANY if has_many and not searches else ROWS_FOR_LEADERS
+            return int(state.n >= fewest) if wanted is None else wanted
         if wanted:
             raise NotImplementedError(
                 "there are no leader sweeps for rows in units or groups, with known labels or powers, or with so "

@@ -15,7 +15,6 @@ import numpy as np
 from pymc_dpgmm.native.compiled import FLOATS, INT, INTS, address_of, c_function
 from pymc_dpgmm.sampler.amounts import REFINEMENTS_OF_TRIAL, SHARES_OF_CORES, STARTS_OF_HALVES, STEPS_TO_CORE
 from pymc_dpgmm.sampler.moves.move import SLOTS_NEEDED
-from pymc_dpgmm.sampler.moves.scans import scan_rows
 from pymc_dpgmm.sampler.moves.split_merge import (
     LEFT,
     RIGHT,
@@ -24,6 +23,7 @@ from pymc_dpgmm.sampler.moves.split_merge import (
     gather_halves,
     log_target_ratio,
 )
+from pymc_dpgmm.sampler.moves.sweep import gibbs_scan
 from pymc_dpgmm.sampler.state.choices import shuffle
 from pymc_dpgmm.sampler.state.memory import DONE, N_CLUSTERS, NEEDS_ROOM, memory_at, prior_of
 from pymc_dpgmm.sampler.state.slots import collect
@@ -48,22 +48,22 @@ class Tried(NamedTuple):
 
 def try_changes(rng: np.random.Generator, state: State, n_trials: int, n_scans: int) -> Tried:
     """Change one cluster after another on trial, each time in a copy of a state; keep what is more probable."""
-    largest = 0
+    largest, labels, log_joint = 0, state.labels(), state.log_joint()
     for _ in range(n_trials):
         change = CHANGES[rng.integers(len(CHANGES))]
         rival = change(rng, state)
         if rival is None:
             continue
-        labels = state.labels()
         settle_changed(rng, rival, labels, n_scans)
-        gain = rival.log_joint() - state.log_joint()
+        reached = rival.log_joint()
+        gain = reached - log_joint
         if not gain >= LEAST_GAIN:
             continue
         # Of labellings like these, those of other rows are the same.
         rows = np.flatnonzero(is_changed(labels, rival.labels(), 1.0))
         if gain + log_probability_of_labels(state, rows) - log_probability_of_labels(rival, rows) > 0.0:
             largest = max(largest, largest_change(state, rival))
-            state = rival
+            state, labels, log_joint = rival, rival.labels(), reached
     return Tried(state, largest)
 
 
@@ -146,11 +146,7 @@ def core_apart(rng: np.random.Generator, state: State) -> State | None:
     "A fast algorithm for the minimum covariance determinant estimator") concentrate a sample, from all rows or
     from a random one.
     """
-    return core_of_one_apart(rng, state, _some_slot(rng, state))
-
-
-def core_of_one_apart(rng: np.random.Generator, state: State, k: int) -> State | None:
-    """Do the same with slot ``k``."""
+    k = _some_slot(rng, state)
     rows = np.flatnonzero(state.slots == k)
     if len(rows) < LEAST_WITH_CORE:
         return None
@@ -169,14 +165,14 @@ def core_of_one_apart(rng: np.random.Generator, state: State, k: int) -> State |
     return rival
 
 
-def without_one(rng: np.random.Generator, state: State) -> State | None:
+def one_given_up(rng: np.random.Generator, state: State) -> State | None:
     """Let every row of one cluster join another one."""
     rival = state.copy()
     return rival if dissolved(rng, rival, int(rng.choice(state.order[: state.n_clusters]))) else None
 
 
 # Cores are as often tried as all else.
-CHANGES = (in_two, core_apart, core_apart, without_one)
+CHANGES = (in_two, core_apart, core_apart, one_given_up)
 
 
 def _some_slot(rng: np.random.Generator, state: State) -> int:
@@ -195,7 +191,7 @@ def settle_changed(rng: np.random.Generator, state: State, before: np.ndarray, n
         rows = np.flatnonzero(is_changed(before, state.labels(), SAME))
         if not len(rows):
             break
-        state.run(rng, scan_rows, address_of(rows), len(rows), 0)
+        gibbs_scan(rng, state, rows)
 
 
 def is_changed(before: np.ndarray, labels: np.ndarray, same: float) -> np.ndarray:
