@@ -6,6 +6,7 @@ import pandas as pd
 import pymc as pm
 import pytest
 import sampled
+from pymc.model.transform.conditioning import change_value_transforms
 from scipy import stats
 from scipy.special import gammaln, logsumexp, multigammaln
 from slowly import rest_slow
@@ -310,35 +311,33 @@ def test_many_columns_are_drawn_with_the_labels():
     assert [type(group).__name__ for group in step.hyperparameters] == ["LearntScaleDraw"]
 
 
-@pytest.mark.parametrize("case", ["kappa squared", "one share for all columns", "b of its own"])
-def test_other_functions_of_such_variables_are_drawn_by_slices(case):
-    """The graph looks alike, and the numbers do not."""
+@pytest.mark.parametrize("kappa", [lambda kappa: kappa, lambda kappa: pm.math.maximum(kappa, 1e-3)])
+def test_a_scale_of_a_users_own_is_not_taken_for_one(kappa):
+    """Whatever its numbers are at any number of points: only the record of a default base says that it is one."""
     with pm.Model() as model:
-        kappa, degrees = pm.LogNormal("kappa", 0.0, 1.0), pm.LogNormal("degrees", 1.0, 1.0)
+        degrees, within = pm.LogNormal("degrees", 1.0, 1.0), pm.Exponential("within", 2.0, shape=2)
         nu = degrees + 1.0
-        if case == "kappa squared":
-            typical = pm.Exponential("within", 2.0, shape=2)
-            kappa = kappa**2
-        else:
-            typical = pm.Exponential("within", 2.0) * np.array([1.0, 3.0])
-        base = dp.NormalInverseWishart(0.0, kappa, nu, nu * typical)
-        if case == "b of its own":
-            # Only the ratio of b and a is that of typical variances.
-            base = dp.SphericalNormalInverseGamma(0.0, kappa, degrees / 2.0, degrees, pm.math.sqrt(typical))
+        base = dp.NormalInverseWishart(0.0, kappa(pm.LogNormal("kappa", 0.0, 1.0)), nu, nu * within)
         dp.DPMixture("y", 1.0, base, observed=ROWS)
-    assert len(learnt_scales(model)) == 1
+    assert not learnt_scales(model)
     (step,) = drawn_by(model)
     assert [type(group).__name__ for group in step.hyperparameters] == ["Hyperparameters"]
 
 
-def test_a_scale_of_a_users_own_is_recognised():
+@pytest.mark.parametrize(
+    "changed",
+    {
+        "do": lambda model: pm.do(model, {"y_kappa": 0.1}),
+        "observe": lambda model: pm.observe(model, {"y_kappa": 0.1}),
+        "no transformation": lambda model: change_value_transforms(model, {"y_kappa": None}),
+    }.values(),
+)
+def test_a_scale_that_was_changed_afterwards_is_not_taken_for_one(changed):
     with pm.Model() as model:
-        kappa, degrees = pm.LogNormal("kappa", 0.0, 1.0), pm.LogNormal("degrees", 1.0, 1.0)
-        within = pm.Exponential("within", 2.0, shape=2)
-        nu = degrees + 1.0
-        dp.DPMixture("y", 1.0, dp.NormalInverseWishart(0.0, kappa, nu, nu * within), observed=ROWS)
-    (step,) = drawn_by(model)
-    assert [type(group).__name__ for group in step.hyperparameters] == ["LearntScaleDraw"]
+        dp.DPMixture("y", 1.0, observed=ROWS)
+    assert learnt_scales(model)
+    assert learnt_scales(pm.model.fgraph.clone_model(model))
+    assert not learnt_scales(changed(model))
 
 
 @pytest.mark.parametrize("kind", NORMAL)

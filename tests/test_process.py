@@ -20,7 +20,7 @@ from slowly import rest_slow
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.integration.internals.pymc_internals import assign_step_methods
-from pymc_dpgmm.integration.process_density import ProcessModel, family_for
+from pymc_dpgmm.integration.process_density import ProcessModel
 from pymc_dpgmm.integration.steps.assignment import assigned
 from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters, hyperparameters_of_processes
 from pymc_dpgmm.integration.variables.models import PYTHON_MODE
@@ -1033,113 +1033,6 @@ def test_steps_that_do_not_fit_are_refused():
         dp.DirichletProcessStep()
 
 
-SQUARED_ERRORS = np.array([0.1, 0.4, 0.2]) ** 2
-sqrt = pm.math.sqrt
-
-
-def normal_rows(scale=sqrt, base_scale=sqrt, location=lambda s2: 0.0, shape=()):
-    """Rows with a mean and a variance, whose scales are functions of the variance."""
-
-    def build():
-        s2 = pm.InverseGamma.dist(2.0, 1.0, shape=shape)
-        base = {"mean": pm.Normal.dist(location(s2), base_scale(s2)), "variance": s2}
-        c = dp.DirichletProcess("c", 1.0, base, shape=3)
-        pm.Normal("y", c["mean"], scale(c["variance"]), observed=np.zeros((3, *shape)))
-
-    return build
-
-
-def with_random_kappa():
-    kappa = pm.Gamma("kappa", 2.0, 2.0)
-    normal_rows(base_scale=lambda s2: sqrt(s2 / kappa))()
-
-
-def with_a_random_factor():
-    factor = pm.HalfNormal("factor")
-    normal_rows(lambda s2: sqrt(s2) * factor)()
-
-
-def normal_by_precision():
-    s2 = pm.InverseGamma.dist(2.0, 1.0)
-    c = dp.DirichletProcess("c", 1.0, {"mean": pm.Normal.dist(0.0, tau=0.1 / s2), "variance": s2}, shape=3)
-    pm.Normal("y", c["mean"], tau=1.0 / c["variance"], observed=np.zeros(3))
-
-
-def counts(rate_of=lambda rate: rate, observed=(1, 0, 5), prior=None):
-    def build():
-        alpha = 1.0 if prior is None else None
-        rate = dp.DirichletProcess("rate", alpha, pm.Gamma.dist(2.0, 1.0), shape=3, prior=prior and prior())
-        pm.Poisson("y", rate_of(rate), observed=np.array(observed))
-
-    return build
-
-
-def trials(make):
-    def build():
-        p = dp.DirichletProcess("p", 1.0, pm.Beta.dist(1.0, 1.0), shape=3)
-        pm.Binomial("y", make(), p, observed=[1, 0, 2])
-
-    return build
-
-
-def located(base, likelihood):
-    return lambda: likelihood(dp.DirichletProcess("m", 1.0, base, shape=3))
-
-
-@pytest.mark.parametrize(
-    ("build", "family"),
-    [
-        (counts(), "dp.DPMixture with base=dp.GammaPoisson"),
-        (counts(prior=lambda: dp.PitmanYor.dist(1.0, 0.2, 3)), "dp.PYMixture with base=dp.GammaPoisson"),
-        (counts(prior=lambda: dp.FiniteDirichlet.dist(1.0, 2, 3)), "dp.FiniteMixture with base=dp.GammaPoisson"),
-        (counts(prior=lambda: dp.MFM.dist(1.0, 3)), "dp.MFMixture with base=dp.GammaPoisson"),
-        (counts(lambda rate: 2.0 * rate), None),
-        (counts(observed=[[1, 0, 5], [2, 2, 2]]), None),
-        (trials(lambda: 4), "dp.BetaBinomial"),
-        (trials(lambda: 2 + pm.Poisson("more", 1.0)), None),
-        (
-            located(pm.Normal.dist(0.0, 1.0), lambda m: pm.Normal("y", m, SQUARED_ERRORS, observed=np.ones(3))),
-            "dp.NormalKnownVariance",
-        ),
-        (
-            located(
-                pm.Normal.dist(0.0, 1.0), lambda m: pm.Normal("y", m, pm.HalfNormal("sd"), observed=np.ones(3))
-            ),
-            None,
-        ),
-        (
-            located(pm.VonMises.dist(0.0, 1.0), lambda m: pm.VonMises("y", m, 2.0, observed=np.ones(3))),
-            "dp.VonMises",
-        ),
-        (
-            located(pm.Beta.dist(1.0, 1.0), lambda p: pm.NegativeBinomial("y", p=p, n=4.0, observed=np.ones(3))),
-            "dp.BetaNegativeBinomial",
-        ),
-        (normal_rows(), "dp.NormalInverseGamma"),
-        (normal_rows(lambda s2: s2**0.5, lambda s2: 3.0 * s2**0.5), "dp.NormalInverseGamma"),
-        (normal_rows(lambda s2: pm.Deterministic("sd", sqrt(s2))), "dp.NormalInverseGamma"),
-        (normal_rows(shape=(2,)), "dp.NormalInverseGamma"),
-        (normal_by_precision, "dp.NormalInverseGamma"),
-        (with_random_kappa, "dp.NormalInverseGamma"),
-        # Made from the variance, but by other formulas.
-        (normal_rows(lambda s2: sqrt(s2 + SQUARED_ERRORS)), None),
-        (normal_rows(lambda s2: sqrt(s2) * (1.0 + SQUARED_ERRORS)), None),
-        (normal_rows(lambda s2: s2), None),
-        (with_a_random_factor, None),
-        (normal_rows(base_scale=lambda s2: s2), None),
-        (normal_rows(base_scale=lambda s2: sqrt(1.0 + s2)), None),
-        (normal_rows(location=lambda s2: s2), None),
-    ],
-)
-def test_a_hint_names_the_family_that_fits(build, family):
-    with pm.Model() as model:
-        build()
-        target = ProcessModel(model, next(rv for rv in model.free_RVs if rv.name.endswith("_labels")))
-        found = family_for(target.parameters, target.dependents)
-    said = " with base=".join(found or ())
-    assert family in said if family else not said
-
-
 def test_atoms_take_their_shape_from_another_entry():
     scale = pm.HalfNormal.dist(1.0, shape=2)
     with pm.Model() as model:
@@ -1178,13 +1071,6 @@ def test_directions_of_atoms_are_averaged_as_unit_vectors():
         assert table["m"][1] == pytest.approx(0.05)
     with pm.Model(), pytest.raises(ValueError, match=r"directions must be a sequence of names among \['m'\]"):
         dp.DirichletProcess("m", 1.0, base, shape=6, directions=["mu"])
-
-
-def test_the_hint_is_logged(caplog):
-    with pm.Model(), caplog.at_level("INFO", logger="pymc.dpgmm"):
-        counts()()
-        dp.DirichletProcessStep()
-    assert "dp.DPMixture with base=dp.GammaPoisson(a, b) integrates rate out" in caplog.text
 
 
 @pytest.mark.parametrize("case", rest_slow(["hyperparameters", "known_profile", "tied"]))

@@ -272,34 +272,59 @@ def test_the_direction_of_an_intercept_is_known():
     assert directions.of(("u", (2,))) == [0.0]
 
 
-@pytest.mark.interpreted
+ITSELF = {
+    "the variable": lambda m: m,
+    "with an axis": lambda m: m[None],
+    "reshaped": lambda m: m.reshape((1,)),
+    "broadcast": lambda m: pt.broadcast_to(m, (1,)),
+}
+FUNCTIONS = {
+    "its double": lambda m: 2.0 * m,
+    "its absolute value": pt.abs,
+    "its positive part": lambda m: pt.maximum(m, 0.0),
+    "itself at multiples of a half": lambda m: m + 0.1 * pt.sin(4.0 * np.pi * m),
+    "itself between -100 and 100": lambda m: pt.clip(m, -100.0, 100.0),
+    "rounded": lambda m: pt.round(m, mode="half_to_even"),
+}
+
+
+@pytest.mark.parametrize("case", [*ITSELF, *FUNCTIONS])
+def test_which_variable_is_the_mean_of_the_base_is_read_from_the_graph(case):
+    """A function that has the value of the variable at many points is another mean."""
+    with pm.Model() as model:
+        m = pm.Normal("m")
+        base = dp.NormalInverseGamma((ITSELF | FUNCTIONS)[case](m), 0.3, 2.5, 0.8)
+        x = dp.DPMixture("x", 1.2, base, shape=4)
+    assert mean_of_base(model, x, 1) is (m if case in ITSELF else None)
+
+
 @pytest.mark.parametrize(
-    ("build", "expected"),
+    ("of_columns", "expected"),
+    [(lambda m: m, True), (lambda m: m[::-1], False), (lambda m: m[pt.argsort(m)], False), (pt.cumsum, False)],
+)
+def test_the_mean_of_columns_has_their_order(of_columns, expected):
+    with pm.Model() as model:
+        m = pm.Normal("m", shape=2)
+        x = dp.DPMixture("x", 1.2, dp.NormalInverseGamma(of_columns(m), 0.3, 2.5, 0.8), shape=(4, 2))
+    assert (mean_of_base(model, x, 2) is m) == expected
+
+
+@pytest.mark.parametrize(
+    "build",
     {
-        "a variable": (lambda: dp.NormalInverseGamma(pm.Normal("mean"), 0.3, 2.5, 0.8), True),
-        "a number": (lambda: dp.NormalInverseGamma(0.0, 0.3, 2.5, 0.8), False),
-        "twice a variable": (lambda: dp.NormalInverseGamma(2.0 * pm.Normal("mean"), 0.3, 2.5, 0.8), False),
-        "a bounded variable": (lambda: dp.NormalInverseGamma(pm.Uniform("mean", -3, 3), 0.3, 2.5, 0.8), False),
-        "regression": (
-            lambda: dp.LinearRegression(pm.Normal("mean", shape=1), 0.3, 2.5, 0.8, covariates=SEASONS + 2.0),
-            False,
+        "a number": lambda: dp.NormalInverseGamma(0.0, 0.3, 2.5, 0.8),
+        "a bounded variable": lambda: dp.NormalInverseGamma(pm.Uniform("m", -3, 3), 0.3, 2.5, 0.8),
+        "a scale too": lambda: dp.NormalInverseGamma(pm.Normal("m"), 0.3, 2.5, pt.exp(pm.modelcontext(None)["m"])),
+        "a regression": lambda: dp.LinearRegression(
+            pm.Normal("m", shape=1), 0.3, 2.5, 0.8, covariates=SEASONS + 2.0
         ),
     }.values(),
-    ids=["variable", "number", "function", "bounded", "regression"],
 )
-def test_where_the_mean_of_the_base_moves_with_rows(build, expected):
+def test_other_variables_do_not_move_with_rows(build):
+    """Densities of rows are not the same where these and the rows move by one number."""
     with pm.Model() as model:
         x = dp.DPMixture("x", 1.2, build(), shape=4)
-        pm.Normal("y", x + pm.Normal("level"), 0.5, observed=SEASONS)
-        mcmc = pm.sampling.mcmc
-        # There is nothing left for NUTS.
-        step = mcmc.instantiate_steppers(model, *mcmc.assign_step_methods(model))
-    step.setup_chain(np.random.default_rng(1), tune=10, draws=10)
-    point = model.initial_point(random_seed=1)
-    for _ in range(3):
-        point, _ = step.step(point)
-    ((latent,),) = step.latent
-    assert bool(latent._moves_mean) == expected
+    assert mean_of_base(model, x, 1) is None
 
 
 COUNTS, SEASONS = np.array([0, 2, 3, 11]), np.array([-1.0, 0.0, 0.5, 1.5])

@@ -402,6 +402,11 @@ def density_of_process(
     value = process.model.rvs_to_values[rv]
     data = np.asarray(value.data if isinstance(value, Constant) else value_of(value))
     points = _points(data, x)
+    if not process.process.terms.are_alike(process.model, rv, len(data)):
+        raise ValueError(
+            f"covariates, offsets or effects differ between rows of {rv.name}, so that no single density is "
+            "that of a new row: draw parameters with dp.sample_new_rows"
+        )
     function = process.process.densities.by_observation(process.model, rv)
     mean, densities_of_draws = np.zeros(len(points)), np.empty((draws.numbers.n_draws, len(points)))
     for partition in draws.numbers.partitions():
@@ -410,14 +415,6 @@ def density_of_process(
         weights, n_clusters = partition.seats.draw_of_new(rng), len(partition.sizes)
         fresh = density.draws(int(rng.integers(2**63)), max(len(weights) - n_clusters, N_FRESH))
         atoms = [np.concatenate(pair) for pair in zip(process.atoms(partition.views[0]), fresh, strict=True)]
-        if partition.draw == 0:
-            some = (data.min(), np.sort(data)[len(data) // 2], data.max())
-            looks = [function(atoms, np.full_like(data, each)) for each in some]
-            if any(log_p.ndim != 2 or not np.allclose(log_p, log_p[:, :1], equal_nan=True) for log_p in looks):
-                raise ValueError(
-                    f"covariates or offsets differ between rows of {rv.name}, so a new row has no single density: "
-                    "draw parameters with dp.sample_new_rows"
-                )
         densities = np.exp(_in_blocks(function, atoms, points, data))
         *seats, new = partition.seats.probabilities()
         mean += np.array(seats) @ densities[:n_clusters] + new * densities[n_clusters:].mean(axis=0)

@@ -66,15 +66,6 @@ class NormalScale(NamedTuple):
         variances = 1.0 if of_typical == 0.0 else typical if of_typical == 1.0 else typical**of_typical
         return count * variances if of_count else variances
 
-    def typical(self, params: Any, degrees: float) -> np.ndarray:
-        """Return the typical variances (d,) that parameters have with these degrees of freedom."""
-        name = next(name for name, (_, of_typical) in self.powers.items() if of_typical)
-        value = np.asarray(getattr(params, name))
-        of_count, of_typical = self.powers[name]
-        diagonal = np.diag(value) if value.ndim == 2 else value
-        constant, slope = self.degrees(len(diagonal))
-        return (diagonal / (constant + slope * degrees) ** of_count) ** (1.0 / of_typical)
-
     def write(self, params: Any, kappa: float, degrees: float, typical: np.ndarray) -> Any:
         """Return parameters with another scale; those that are not of the scale stay as they are."""
         constant, slope = self.degrees(len(typical))

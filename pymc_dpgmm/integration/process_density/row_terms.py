@@ -19,10 +19,11 @@ from pytensor.scalar import Add, Mul, Neg, Sub, TrueDiv
 from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import All, Sum
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
 from pymc_dpgmm.integration.internals.pymc_internals import CheckParameterValue
 from pymc_dpgmm.integration.process_density.owners import ConflictError, OwnersInGraph, UnknownOwnerError
-from pymc_dpgmm.integration.variables.models import interpreted, values_behind
+from pymc_dpgmm.integration.variables.models import interpreted, numbers_in, values_behind
 
 # Number of pairs of points at which owners are checked numerically.
 N_CHECKS = 3
@@ -256,13 +257,38 @@ class RowTerms:
         atoms, n_atoms
             As in :meth:`by_atom`.
         """
+        many = self._many(atoms, n_atoms)
+        return nan_is_impossible(vectorize_graph(self._of_observations(model, observed, data), many))
+
+    def _of_observations(self, model: pm.Model, observed: Variable, data: Variable) -> Variable:
         # Only the value is replaced, not the inputs of the variable: a covariate may be the same data.
         node = observed.owner
         copy = node.op.make_node(*model.replace_rvs_by_values(list(node.inputs)))
-        expression = pm.logp(copy.outputs[node.outputs.index(observed)], data)
-        many = self._many(atoms, n_atoms)
-        density = vectorize_graph(without_checks(expression, self.values), many)
-        return nan_is_impossible(density)
+        return without_checks(pm.logp(copy.outputs[node.outputs.index(observed)], data), self.values)
+
+    def are_alike(self, model: pm.Model, observed: Variable, n: int) -> bool:
+        """Tell whether the graph shows that (n,) observations have the same density under the same parameters.
+
+        Then nothing in it differs between them, as covariates, exposures and effects do.
+
+        Parameters
+        ----------
+        model, observed
+            As in :meth:`by_observation`.
+        n : int
+        """
+        data = model.rvs_to_values[observed].type()
+        expression = self._of_observations(model, observed, data)
+        # Which row of parameters an observation has does not matter: they are the same.
+        chosen = [node.outputs[0] for node in toposort([expression]) if _chooses_rows(node, {*self.values, data})]
+        leaves = [leaf for leaf in ancestors([expression], blockers=chosen) if leaf not in {*self.values, data}]
+        axes = {leaf: _differing_axes(leaf, n) for leaf in leaves if leaf.owner is None}
+        differing = [leaf for leaf, found in axes.items() if found]
+        try:
+            is_known = expression.type.ndim == 1 and all(axes[leaf] == [0] for leaf in differing)
+            return is_known and OwnersInGraph(differing, n).owners(expression) is None
+        except (ConflictError, UnknownOwnerError):
+            return False
 
     def by_cluster(self, rows: Sequence[Variable], labels: Variable, n_clusters: Any) -> Variable:
         """Return the log density of the rows of each cluster: (n_clusters,).
@@ -280,6 +306,22 @@ class RowTerms:
         for term, expression in zip(self.terms, expressions, strict=True):
             total = total + term.collected(expression, n_clusters, labels)
         return total
+
+
+def _chooses_rows(node: Any, alike: set[Variable]) -> bool:
+    """Tell whether an operation takes entries of what has the same in every row."""
+    leaves = [leaf for leaf in ancestors(node.inputs[:1]) if leaf.owner is None]
+    is_index = isinstance(node.op, Subtensor | AdvancedSubtensor)
+    return is_index and all(leaf in alike or getattr(leaf.type, "ndim", 0) == 0 for leaf in leaves)
+
+
+def _differing_axes(leaf: Variable, n: int) -> list[int]:
+    """Return the axes of length n along which the numbers of data, or those of a variable, differ."""
+    array = numbers_in(leaf)
+    if array is None:
+        return [axis for axis, length in enumerate(getattr(leaf.type, "shape", ())) if length in (n, None)]
+    lengths = enumerate(array.shape)
+    return [axis for axis, length in lengths if length == n and np.any(array != array.take([0], axis))]
 
 
 def nan_is_impossible(density: Variable) -> Variable:

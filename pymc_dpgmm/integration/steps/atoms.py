@@ -15,7 +15,7 @@ from pymc_dpgmm.integration.internals.pymc_internals import (
     dataclass_state,
     get_value_vars_from_user_vars,
 )
-from pymc_dpgmm.integration.process_density import AtomDensities, family_for
+from pymc_dpgmm.integration.process_density import AtomDensities
 from pymc_dpgmm.integration.steps.atoms_target import Ahead, AtomsTarget, BesideAtPoint, BlockDensities, Stream
 from pymc_dpgmm.integration.steps.concentration import Concentration
 from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters_of_processes, hyperparameters_of_step
@@ -24,7 +24,7 @@ from pymc_dpgmm.integration.steps.shared_of_atoms import AtomsAnchor
 from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, of_partition
 from pymc_dpgmm.integration.steps.targets import is_labels
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
-from pymc_dpgmm.native.compiled import bits_of_generator, compiling, logger
+from pymc_dpgmm.native.compiled import bits_of_generator, compiling
 from pymc_dpgmm.partitions.concentration import drawn_concentration
 from pymc_dpgmm.partitions.labels import named_by_appearance
 from pymc_dpgmm.partitions.priors import GibbsType, log_eppf
@@ -200,14 +200,6 @@ class DirichletProcessStep(PartitionStep):
         self._set_targets(
             [AtomsTarget(model, rv, compile_kwargs) for rv in labels], STATISTICS, rng, compile_kwargs
         )
-        for target in self.targets:
-            family = family_for(target.parameters, target.dependents)
-            if family is not None:
-                mixture, base = family
-                logger.info(
-                    f"A conjugate family of the package fits: {mixture} with base={base} integrates "
-                    f"{' and '.join(rv.name for rv in target.parameters)} out, is faster and mixes better"
-                )
         without = [target.name for target in self.targets if not target.parameters]
         if without:
             raise TypeError(f"{', '.join(without)} are the labels of no dp.DirichletProcess")

@@ -225,10 +225,8 @@ def hyperparameters_of_step(
     for mixture, scale in learnt_scales(model).items():
         own = {model.rvs_to_values[rv] for rv in scale.variables}
         if own <= set(values):
-            draw = LearntScaleDraw(model, mixture, scale, targets)
-            if draw.is_one:
-                made.append(draw)
-                values = [value for value in values if value not in own]
+            made.append(LearntScaleDraw(model, mixture, scale, targets))
+            values = [value for value in values if value not in own]
     groups = separate(model, values)
     terms = [rv for rv in model.basic_RVs if any(rv in group.terms for group in groups)]
     plain = [rv for rv in terms if not isinstance(rv.owner.op, CollapsedMixtureRV)]

@@ -147,14 +147,11 @@ class LatentRows:
         assert terms is not None
         self._density = LatentDensity(model, mixture, terms, compile_kwargs)
         self._terms, self._have_been_checked = terms, False
-        shared = shared_variables(model, mixture, terms)
-        mean, self._shared = mean_of_base(model, mixture, self._density.d), None
+        shared, self._shared = shared_variables(model, mixture, terms), None
         if shared:
+            mean = mean_of_base(model, mixture, self._density.d)
             own = [rv for rv in shared if rv in drawn]
             self._shared = SharedVariables(model, mixture, shared, mean, compile_kwargs, own)
-        self._mean = None if mean is None else model.rvs_to_values[mean].name
-        # None until it is known whether the mean of the base measure is this variable, and no function of it.
-        self._moves_mean: bool | None = False if mean is None else None
         self.name = self._density.name
         self.statistic = f"{self.name}_accepted"
         self._view = [own.name for own in target.mixtures].index(mixture.name)
@@ -216,8 +213,7 @@ class LatentRows:
             for following, widths in ((standardized, anchor.widths), (shifts, anchor.widths_of_shifts)):
                 following.prepare(anchor.of_base)
                 self._shared.move(rng, own, moving, numbers, following, widths, tuning)
-            with_mean = self._may_move_mean(own, state), anchor.directions
-            self._shared.translate(rng, own, translated, numbers, scale, *with_mean, tuning)
+            self._shared.translate(rng, own, translated, numbers, scale, anchor.directions, tuning)
             self._shared.draw(rng, own, moving, numbers, anchor, tuning)
             self._shared.end(point)
         drawn = state.tables[self._view].values[:, :d] + added
@@ -262,20 +258,6 @@ class LatentRows:
 
         names = [term.name for term in self._terms.terms]
         refuse_impossible_rows(self.name, names, density(rows[None])[0], tried)
-
-    def _may_move_mean(self, point: dict[str, np.ndarray], state: State) -> bool:
-        """Tell whether a variable is the mean of the base measure, and density depends on rows less mean alone."""
-        if self._moves_mean is None and self._mean is not None:
-            mean = np.asarray(point[self._mean])
-            now, then = (self._mixture.params_at({**point, self._mean: mean + more}) for more in (0.0, 1.0))
-            self._moves_mean = np.array_equal(now.mu, mean.ravel()) and np.array_equal(then.mu, mean.ravel() + 1.0)
-            if self._moves_mean:
-                rows = np.array(state.tables[self._view].values[:, : self._density.d])
-                log_joint = state.log_joint()
-                state.take_rows(self._view, rows + 1.0, params=then)
-                self._moves_mean = bool(np.isclose(state.log_joint(), log_joint, rtol=1e-8, atol=1e-8))
-                state.take_rows(self._view, rows, params=now)
-        return bool(self._moves_mean)
 
 
 class Anchor:

@@ -52,14 +52,12 @@ class LearntScaleDraw:
         self._clusters = ClustersOfMixture(mixture, targets)
         self._target = targets[self._clusters.target].mixtures[self._clusters.view]
         self._prior = ScalePrior(*scale.law)
-        self._shape = (mixture.owner.op.layout.n_columns,)[: scale.within.ndim]
         # Whether the parameters that were read last are inside their support.
         self._is_inside = False
+        self._variances, self._least = scale.variances, scale.known / scale.variances
         # All parameters, of which those that do not change matter.
-        self._params = self._target.params_at(self._point_of(1.0, 1.0, 1.0))
-        self.is_one, self._variances, self._least = self._known()
-        if self.is_one:
-            self._target.read_params_by(self._params_at, lambda params: self._is_inside)
+        self._params = self._target.params_at(self._point_of(Scale(1.0, 1.0, np.ones(self.n_columns))))
+        self._target.read_params_by(self._params_at, lambda params: self._is_inside)
 
     @property
     def form(self) -> NormalScale:
@@ -67,40 +65,17 @@ class LearntScaleDraw:
         form: NormalScale = self._clusters.family.scale
         return form
 
-    def _known(self) -> tuple[bool, np.ndarray, np.ndarray]:
-        """Return whether the parameters are those of a learnt scale, and its variances and known shares (d,)."""
-        none, one = self._typical_in_graph(0.0), self._typical_in_graph(1.0)
-        variances = one - none
-        # One share for all columns is another variable.
-        if not np.all(variances > 0.0) or np.size(variances) != math.prod(self._shape):
-            return False, variances, none
-        least, rng = none / variances, np.random.default_rng(0)
-        for _ in range(3):
-            kappa, degrees = rng.uniform(0.1, 9.0, size=2)
-            within = rng.uniform(0.1, 2.0, size=self._shape)
-            found = self._target.params_at(self._point_of(kappa, degrees, within))
-            expected = self.form.write(found, kappa, degrees, variances * (np.ravel(within) + least))
-            pairs = zip(found, expected, strict=True)
-            if not all(own is other or np.allclose(own, other, rtol=1e-9, atol=0.0) for own, other in pairs):
-                return False, variances, least
-        return True, variances, least
-
-    def _typical_in_graph(self, within: float) -> np.ndarray:
-        """Return the typical variances (d,) for one share of all columns, if they are those of a learnt scale."""
-        return self.form.typical(self._target.params_at(self._point_of(1.0, 1.0, within)), 1.0)
-
-    def _point_of(self, kappa: Any, degrees: Any, within: Any) -> dict[str, np.ndarray]:
+    def _point_of(self, scale: Scale) -> dict[str, np.ndarray]:
         """Return the value variables, which are logarithms."""
-        numbers = np.asarray(kappa), np.asarray(degrees), np.broadcast_to(within, self._shape)
         with np.errstate(divide="ignore"):
             return {
-                name: np.asarray(np.log(number), dtype=dtype)
-                for name, dtype, number in zip(self.names, self._dtypes, numbers, strict=True)
+                name: np.asarray(np.log(np.asarray(number)), dtype=dtype)
+                for name, dtype, number in zip(self.names, self._dtypes, scale, strict=True)
             }
 
     def _scale_at(self, point: dict[str, np.ndarray]) -> Scale:
         kappa, degrees, within = (np.exp(point[name]) for name in self.names)
-        return Scale(float(kappa), float(degrees), np.ravel(within))
+        return Scale(float(kappa), float(degrees), within)
 
     @property
     def n_columns(self) -> int:
@@ -149,4 +124,4 @@ class LearntScaleDraw:
         clusters = self.form.clusters(params, table.sums(0, n_clusters))
         known = self._prior, self._variances, self._least
         drawn = draw_scale(rng, self._scale_at(point), *known, clusters, self.form.covariances)
-        point.update(self._point_of(drawn.kappa, drawn.degrees, drawn.within.reshape(self._shape)))
+        point.update(self._point_of(drawn))

@@ -8,11 +8,12 @@ import pymc as pm
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
+from pymc_dpgmm.families.shared.origins import shift_mean
 from pymc_dpgmm.integration.internals.direct import DirectFunction
 from pymc_dpgmm.integration.process_density.row_terms import RowTerms
 from pymc_dpgmm.integration.variables import dependents, mixture_inputs
 from pymc_dpgmm.integration.variables.atoms import is_of_mixtures
-from pymc_dpgmm.integration.variables.models import count_numbers, is_circular, values_behind
+from pymc_dpgmm.integration.variables.models import count_numbers, is_circular, is_itself, values_behind
 from pymc_dpgmm.native.array_calls import are_same
 from pymc_dpgmm.sampler.hyperparameters.learnt_directions import LearntDirections
 from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice, learnt_width
@@ -56,22 +57,21 @@ def is_unbounded(model: pm.Model, rv: Variable) -> bool:
 
 
 def mean_of_base(model: pm.Model, mixture: Variable, d: int) -> Variable | None:
-    """Return the variable that may be the mean of a mixture's base measure and nothing else.
+    """Return the variable that is the mean of a mixture's base measure and nothing else, if there is one.
 
-    It is unbounded, and has a number for each of the ``d`` columns of the rows. Whether the mean is this variable,
-    and not a function of it, is seen at a point.
+    It is unbounded, the graph shows that the mean of the ``d`` columns of the rows is the variable itself, and the
+    family says that its density depends on rows less this mean.
     """
-    names, inputs = list(mixture.owner.op.layout.family.parameters), mixture_inputs(mixture)
-    if "mu" not in names:
+    family, inputs = mixture.owner.op.layout.family, mixture_inputs(mixture)
+    if family.axes.get("mu") != "d" or family.shift is not shift_mean:
         return None
-    of_base = inputs.params[names.index("mu")]
-    found = [rv for rv in model.free_RVs if rv in set(ancestors([of_base], blockers=model.basic_RVs))]
-    if len(found) != 1:
-        return None
-    (mean,) = found
-    others = [variable for variable in inputs.in_order() if variable is not of_base]
-    is_sole = dependents(model, mean) == [mixture] and mean not in set(ancestors(others, blockers=model.basic_RVs))
-    return mean if is_unbounded(model, mean) and is_sole and count_numbers(model, [mean])[mean] == d else None
+    of_base = inputs.params[list(family.parameters).index("mu")]
+    others = set(ancestors([v for v in inputs.in_order() if v is not of_base], blockers=model.basic_RVs))
+    for mean in model.free_RVs:
+        is_sole = mean not in others and dependents(model, mean) == [mixture]
+        if is_itself(of_base, mean) and is_sole and is_unbounded(model, mean):
+            return mean if count_numbers(model, [mean])[mean] == d else None
+    return None
 
 
 def flat_place(values: np.ndarray, place: tuple[int, ...]) -> int:
@@ -254,7 +254,6 @@ class SharedVariables:
         translated: TranslatedRows,
         numbers: SharedNumbers,
         reach: np.ndarray,
-        moves_mean: bool,
         directions: Directions,
         tuning: bool,
     ) -> None:
@@ -267,8 +266,6 @@ class SharedVariables:
         translated : TranslatedRows
         reach : (d,) array
             How far rows reach.
-        moves_mean : bool
-            Whether the mean of the base measure moves with them.
         directions : Directions
             Learnt in tuning.
         """
@@ -284,7 +281,7 @@ class SharedVariables:
 
             steps = STEP * reach, STEP * directions.width(place)
             directions.learn(place, *second_differences(density_of_shifted, values, at, *steps))
-        mean = point[self._mean] if moves_mean and self._mean is not None else None
+        mean = None if self._mean is None else point[self._mean]
         translate_rows(rng, translated, numbers, values, place, mean, directions, tuning)
 
     def draw(

@@ -1,21 +1,18 @@
-"""What a learnt scale of a base measure is: the priors of its variables, and how to find it in a model.
+"""What a learnt scale of a base measure is: the priors of its variables, and where a model records it.
 
 :mod:`pymc_dpgmm.sampler.hyperparameters.learnt_scales` has the density.
 """
 
 import math
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random.basic import ExponentialRV, LogNormalRV
 
 from pymc_dpgmm.integration.internals.pymc_internals import LogTransform, constant_fold
-from pymc_dpgmm.integration.variables.layout import mixture_inputs
 from pymc_dpgmm.integration.variables.models import dependents
+from pymc_dpgmm.integration.variables.records import parse_numbers, record_of
 
 # Mean and standard deviation of log kappa: the median is that of from_data, and the data may say more. A narrower
 # prior would keep clusters from parting where many columns tell nothing, which asks for a large kappa.
@@ -29,19 +26,23 @@ LEAST_SHARE = 1e-6
 
 
 class LearntScale(NamedTuple):
-    """The variables of a learnt scale, with the numbers of their priors.
+    """The variables of a learnt scale, with the numbers of their priors and of its variances.
 
     Parameters
     ----------
     kappa, degrees, within : variables
     law : tuple of five floats
         Means and standard deviations of log kappa and log degrees, and the rate of the shares.
+    variances, known : (d,) arrays
+        Typical variances are ``variances * within + known``.
     """
 
     kappa: Variable
     degrees: Variable
     within: Variable
     law: tuple[float, ...]
+    variances: np.ndarray
+    known: np.ndarray
 
     @property
     def variables(self) -> list[Variable]:
@@ -50,42 +51,29 @@ class LearntScale(NamedTuple):
 
 
 def learnt_scale(model: pm.Model, mixture: Variable) -> LearntScale | None:
-    """Return the learnt scale of a mixture, as far as a graph shows it; None if it has none.
+    """Return the learnt scale of a mixture, None if it has none.
 
-    The graph shows which variables there are, and their priors. That parameters are the right functions of them is
-    for numbers to tell.
+    The record of a mixture whose base measure ``models/learnt_base.py`` has made says that its parameters are
+    products of linear functions of three named variables. Parameters that a user computes from variables have no
+    such record, whatever they look like.
     """
-    layout, inputs = mixture.owner.op.layout, mixture_inputs(mixture)
-    if layout.family.scale is None or layout.power != 1.0:
+    layout = mixture.owner.op.layout
+    form, entries = layout.family.scale, record_of(model, mixture.name).get("parameters", {})
+    if form is None or layout.power != 1.0 or not all("product" in entries[name] for name in form.powers):
         return None
-    powers = layout.family.scale.powers
-    params = dict(zip(layout.family.parameters, inputs.params, strict=True))
-    free = set(model.free_RVs)
-    behind = {name: [a for a in ancestors([param], blockers=free) if a in free] for name, param in params.items()}
-    if any(behind[name] for name in params if name != "kappa" and name not in powers):
+    kappa, factors = entries["kappa"]["variable"], [f for name in form.powers for f in entries[name]["product"]]
+    # The factors of typical variances have a number for each column.
+    shares = next(factor for factor in factors if np.ndim(parse_numbers(factor["slope"])))
+    degrees = next(factor["variable"] for factor in factors if factor["variable"] != shares["variable"])
+    free = {rv.name: rv for rv in model.free_RVs}
+    found = [free[name] for name in (kappa, degrees, shares["variable"]) if name in free]
+    # They may be fixed by pm.do or pm.observe, have other transformations, and a user may use them elsewhere.
+    are_own = all(dependents(model, rv) == [mixture] for rv in found)
+    if len(found) < 3 or not (
+        are_own and all(isinstance(model.rvs_to_transforms[rv], LogTransform) for rv in found)
+    ):
         return None
-    kappas = behind["kappa"]
-    degrees = _distinct(behind[name] for name, (_, of_typical) in powers.items() if not of_typical)
-    shares = [rv for rv in _distinct(behind[name] for name in powers) if rv not in degrees]
-    if len(kappas) != 1 or len(degrees) != 1 or len(shares) != 1 or kappas in (degrees, shares):
-        return None
-    found = kappas[0], degrees[0], shares[0]
-    if shares[0].type.shape not in ((), (None,), (layout.n_columns,)):
-        return None
-    kinds = LogNormalRV, LogNormalRV, ExponentialRV
-    if not all(isinstance(rv.owner.op, kind) for rv, kind in zip(found, kinds, strict=True)):
-        return None
-    if not all(isinstance(model.rvs_to_transforms[rv], LogTransform) for rv in found):
-        return None
-    if any(dependents(model, rv) != [mixture] for rv in found):
-        return None
-    numbers = [constant_fold(rv.owner.op.dist_params(rv.owner), raise_not_constant=False) for rv in found]
-    law = [number for of_variable in numbers for number in of_variable]
-    if not all(isinstance(number, np.ndarray) and number.size == 1 for number in law):
-        return None
-    *of_logs, scale = (float(number.item()) for number in law)
-    return LearntScale(*found, (*of_logs, 1.0 / scale))
-
-
-def _distinct(lists: Iterable[list[Variable]]) -> list[Variable]:
-    return list(dict.fromkeys(variable for variables in lists for variable in variables))
+    laws = constant_fold([number for rv in found for number in rv.owner.op.dist_params(rv.owner)])
+    *of_logs, scale = (float(law.item()) for law in laws)
+    variances, known = (parse_numbers(shares[name]) for name in ("slope", "constant"))
+    return LearntScale(found[0], found[1], found[2], (*of_logs, 1.0 / scale), variances, known)

@@ -52,6 +52,11 @@ def amend_record(model: pm.Model, name: str, content: dict[str, Any]) -> None:
         replace_data(model, record, _as_constant(name, parse_record(record.data) | content))
 
 
+def record_of(model: pm.Model, name: str) -> dict[str, Any]:
+    """Return the record of a random variable of a model; it is empty if there is none."""
+    return next((parse_record(var.data) for var in model.data_vars if var.name == record_name(name)), {})
+
+
 def _as_constant(name: str, content: dict[str, Any]) -> Constant:
     text = np.frombuffer(json.dumps(content).encode(), dtype=np.uint8)
     return pt.constant(text, name=record_name(name))
