@@ -71,3 +71,24 @@ def test_discrete_parameters_too():
         pm.Binomial("y", u + 20, 0.4, observed=[3, 4, 12, 90, 14, 5])
     with pytest.raises(pm.exceptions.SamplingError, match="for row 3 of u"):
         sampled.sample(model, 5, tune=5, chains=1)
+
+
+@pytest.mark.parametrize("kind", ["mixture", "process"])
+def test_a_shared_variable_that_starts_too_far_out_is_named(kind):
+    """At a rate of 1,000 per unit no draw of the base has a density, whatever the data."""
+    with pm.Model() as model:
+        u = rows_of(kind)
+        r = pm.Gamma("r", 1.0, 0.001)
+        pm.Gamma("y", alpha=r, beta=pt.exp(u), observed=np.full(6, 1e-3))
+        pm.Potential("bound", pt.switch(u + 0.0 * r > r, 0.0, -np.inf))
+    with pytest.raises(pm.exceptions.SamplingError, match=r"with r as at the start.*Look first at where r starts"):
+        sampled.sample(model, 5, tune=5, chains=1)
+
+
+def test_rows_whose_density_is_infinite_are_told_of():
+    """Exact zeros under beta distributions: the density is infinite or zero, and plain PyMC refuses it too."""
+    with pm.Model() as model:
+        c = dp.DirichletProcess("c", 1.0, {"a": pm.Gamma.dist(2.0, 2.0), "b": pm.Gamma.dist(2.0, 2.0)}, shape=5)
+        pm.Beta("y", c["a"], c["b"], observed=[0.0, 0.1, 0.3, 0.2, 0.6])
+    with pytest.raises(pm.exceptions.SamplingError, match=r"for row 0 of c_a and c_b.*a density that is infinite"):
+        sampled.sample(model, 5, tune=5, chains=1)

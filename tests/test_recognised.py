@@ -1,7 +1,7 @@
 """Models that look like another one at many points: posteriors by draws from the prior, and what graphs show.
 
 Where a move takes a structure of a model for granted, the graph has shown it, or the acceptance ratio counts every
-density, so that a wrong guess costs acceptance alone. ``integration/steps/__init__.py`` lists which of the two each is.
+density, so that a wrong guess costs acceptance alone: ``integration/steps/__init__.py`` lists them.
 """
 
 import exact

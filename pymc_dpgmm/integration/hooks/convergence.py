@@ -67,13 +67,28 @@ def checked_without_labels(check: Callable[..., list[Any]]) -> Callable[..., lis
                 warnings = check(without, model)
             mixtures = [name.removesuffix("_n_clusters") for name in in_chunks]
             _tell_of_restarts(idata, labels)
-            warnings = [*warnings, *partition_warnings(idata, labels), *partition_warnings(idata, mixtures, "")]
+            warnings += [*partition_warnings(idata, labels), *partition_warnings(idata, mixtures, "")]
+            warnings += impossible_warnings(idata)
         except KeyboardInterrupt:
             # The draws are complete and must not be lost with the check.
             logger.warning("The check of convergence was stopped; the draws are complete.")
         return warnings
 
     return check_convergence
+
+
+def impossible_warnings(idata: Any) -> Iterator[Any]:
+    """Yield a warning if moves met values at which a log density is +inf or NaN."""
+    statistics = idata["sample_stats"].dataset if "sample_stats" in idata.children else xr.Dataset()
+    names = [str(name) for name in statistics if str(name).endswith("_impossible") and statistics[name].any()]
+    if names:
+        most = max(int(statistics[name].sum()) for name in names)
+        message = (
+            f"The log density of {', '.join(name.removesuffix('_impossible') for name in names)} was +inf or NaN "
+            f"at {most} values that were tried, which are taken to be impossible. Look at extreme values of these "
+            "variables: where the density of what depends on them has too few digits, bound them"
+        )
+        yield SamplerWarning(WarningType.BAD_ENERGY, message, "warn", None, None, None)
 
 
 _WHAT_TELLS = "; dp.partition_diagnostics tells whether the chains are at the same partitions"

@@ -16,7 +16,7 @@ from pytensor.tensor.random.type import RandomType
 
 from pymc_dpgmm.integration.internals.direct import DirectFunction
 from pymc_dpgmm.integration.internals.pymc_internals import default_transform
-from pymc_dpgmm.integration.process_density.row_terms import RowTerms, nan_is_impossible, without_checks
+from pymc_dpgmm.integration.process_density.row_terms import RowTerms, or_impossible, without_checks
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs
 from pymc_dpgmm.integration.variables.models import is_circular, values_behind
 from pymc_dpgmm.native.array_calls import NativeCall
@@ -205,7 +205,7 @@ class AtomDensities:
         if len(self._entries) == 1:
             return self.base(atoms)
         if position not in self._bases_of:
-            checked = nan_is_impossible(self._entries[position].log_density)
+            checked = or_impossible(self._entries[position].log_density)
             self._bases_of[position] = self._compiled(self._atoms, checked)
         found: np.ndarray = self._bases_of[position](*atoms, *self._point)
         return found
@@ -405,7 +405,7 @@ class AtomDensities:
         parts = [entry.log_density for entry in self._entries]
         if any(new is not old for old, new in replaced.items()):
             parts = clone_replace(parts, replaced, rebuild_strict=False)
-        checked = [nan_is_impossible(part) for part in parts]
+        checked = [or_impossible(part) for part in parts]
         return sum(checked[1:], start=checked[0])
 
     def _compiled(self, inputs: Sequence[Variable], outputs: Variable | Sequence[Variable]) -> "_Function":

@@ -4,17 +4,19 @@ PyMC looks at the density of its starting points before NUTS begins. Where no va
 not, and such rows would be drawn from their prior without a word.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import pymc as pm
+
+from pymc_dpgmm.integration.process_density.row_terms import RowTerms
 
 # Draws from the base that are tried, and numbers that they have in all, at most.
 MOST_TRIED, MOST_NUMBERS = 1_000, 5_000_000
 
 
 def refuse_impossible_rows(
-    name: str, terms: Sequence[str], present: np.ndarray, tried: Callable[[int], np.ndarray]
+    name: str, terms: RowTerms, present: np.ndarray, tried: Callable[[int], np.ndarray]
 ) -> None:
     """Raise if rows have no density where they start, nor at any draw from the base measure.
 
@@ -22,8 +24,7 @@ def refuse_impossible_rows(
     ----------
     name : str
         Of the rows' variable.
-    terms : sequence of str
-        Names of the variables whose density depends on the rows.
+    terms : RowTerms
     present : (n,) array
         Log density that the rest of the model gives each row at the start.
     tried : callable
@@ -40,10 +41,19 @@ def refuse_impossible_rows(
     if not len(rows):
         return
     one, many = f"row {rows[0]} of {name}", f"{len(rows)} rows of {name}, of which the first is row {rows[0]}"
+    shared = ", ".join(terms.shared)
+    names = " and ".join(dict.fromkeys(term.name for term in terms.terms))
+    held, look = "", "Look at the data and covariates there"
+    if shared:
+        held = f", with {shared} as at the start"
+    if shared and len(rows) == len(present) > 1:
+        # Where all rows are impossible, it is mostly what they share.
+        look = f"Look first at where {shared} starts (initval= moves it), and then at the data and covariates"
     raise pm.exceptions.SamplingError(
-        f"{' and '.join(dict.fromkeys(terms))}: there is no density, or it is zero, for "
-        f"{one if len(rows) == 1 else many}, neither at the start nor at any draw from the base measure. Look at "
-        "the data and covariates there: a count below zero, or above the number of trials, has the density zero, "
-        "and where an entry is missing (NaN) there is none. model.debug() tells more. If the data are right, give "
-        "a start at which there is a density by initval=, or a wider base measure"
+        f"{names}: there is no density, or it is zero, for {one if len(rows) == 1 else many}, neither at the "
+        f"start nor at any draw from the base measure{held}. {look}: a value outside the support of its "
+        "distribution, such as a count above the number of trials or an angle beyond pi, has the density zero; a "
+        "density that is infinite, as at the ends of some supports, is none; and where an entry is missing (NaN) "
+        "there is none. model.debug() tells more. If the data are right, give the rows a start at which there is "
+        "a density by initval=, or a wider base measure"
     )

@@ -61,7 +61,7 @@ class Term:
             Column, such as the cluster, of each owner.
         """
         batched = terms.type.ndim - self.owners.ndim
-        terms = nan_is_impossible(terms)
+        terms = or_impossible(terms)
         alone = [batched + axis for axis, length in enumerate(self.owners.shape) if length == 1]
         terms = terms.sum(axis=alone) if alone else terms
         owners = self.owners.reshape(-1)
@@ -130,6 +130,8 @@ class RowTerms:
         self._is_elementwise, self._data = walk.is_elementwise, walk.data
         expressions = [term.expression for term in self.terms]
         self.inputs = [value for value in values_behind(model, expressions) if value not in self.values]
+        # Names of the variables that they are values of.
+        self.shared = [str(model.values_to_rvs[value].name) for value in self.inputs]
 
     def check_data(self) -> None:
         """Raise ValueError if data have changed that decide which rows terms depend on."""
@@ -258,7 +260,7 @@ class RowTerms:
             As in :meth:`by_atom`.
         """
         many = self._many(atoms, n_atoms)
-        return nan_is_impossible(vectorize_graph(self._of_observations(model, observed, data), many))
+        return or_impossible(vectorize_graph(self._of_observations(model, observed, data), many))
 
     def _of_observations(self, model: pm.Model, observed: Variable, data: Variable) -> Variable:
         # Only the value is replaced, not the inputs of the variable: a covariate may be the same data.
@@ -324,9 +326,9 @@ def _differing_axes(leaf: Variable, n: int) -> list[int]:
     return [axis for axis, length in lengths if length == n and np.any(array != array.take([0], axis))]
 
 
-def nan_is_impossible(density: Variable) -> Variable:
-    """Return a log density with minus infinity in place of NaN, so that no move is accepted there."""
-    return pt.switch(pt.isnan(density), -np.inf, density)
+def or_impossible(density: Variable) -> Variable:
+    """Return a log density with minus infinity in place of NaN and +inf, so that no move is accepted there."""
+    return pt.switch(pt.lt(density, np.inf), density, -np.inf)
 
 
 def _leaves(expression: Variable, values: Sequence[Variable]) -> list[Variable]:

@@ -2,8 +2,8 @@
 
 Moves that serve one structure of a model rest on one of two grounds, never on values that agree at some points.
 
-The graph shows the structure, or the package has recorded it there: hyperparameters (``hyperparameters.py``), numbers
-in offsets (``moved_by_offset``), gamma concentrations (``concentration_of``), what latent rows share
+The graph shows the structure, or the package has recorded it there: hyperparameters (``hyperparameters.py``),
+numbers in offsets (``moved_by_offset``), gamma concentrations (``concentration_of``), what latent rows share
 (``shared_variables``), the mean of their base measure (``mean_of_base``), learnt scales (``learnt_scale``, by the
 record of the mixture), the row that a term depends on (``RowTerms``; its check of numbers can only refuse), and
 observations that are alike (``RowTerms.are_alike``).

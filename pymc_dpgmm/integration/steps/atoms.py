@@ -164,7 +164,7 @@ class DirichletProcessStep(PartitionStep):
     Sampler statistics, per draw and prefixed by the labels' name: ``n_clusters``, ``largest_share``, ``entropy``
     and ``log_joint`` as for other labels; ``n_moved``, rows that joined another cluster; ``accepted``, the mean
     acceptance of Hamiltonian moves; ``splits_tried``, ``splits`` (accepted), ``merges_tried`` and ``merges``;
-    ``seconds``.
+    ``seconds``; and ``<name>_impossible`` of other variables as for other labels.
     """
 
     name = "dirichlet_process"
@@ -228,6 +228,7 @@ class DirichletProcessStep(PartitionStep):
         sampled = [rv for target in self.targets for rv in (target.labels, *target.parameters)]
         self.vars = [*(model.rvs_to_values[rv] for rv in sampled), *alone, *sliced]
         self.hyperparameters = hyperparameters_of_step(model, sliced, [], compile_kwargs)
+        self._watch([*self.hyperparameters, *(target.shared for target in self.targets)])
         self.widths: dict[str, np.ndarray] = {}
         self.anchors: dict[str, AtomsAnchor] = {}
         self.n_before_shared = 0
@@ -274,6 +275,7 @@ class DirichletProcessStep(PartitionStep):
         point, statistics = super().step(point)
         for group in self.hyperparameters:
             group.draw(self.rng, point, [], self.widths, self.tune)
+        statistics[0].update(self._impossible())
         return point, statistics
 
     def stop_tuning(self) -> None:

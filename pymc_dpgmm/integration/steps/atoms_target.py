@@ -80,7 +80,7 @@ class AtomsTarget(ProcessModel):
             present[rows] = by_row([own[doubtful] for own in atoms])[places[of_rows[rows]], rows]
             refuse_impossible_rows(
                 " and ".join(rv.name for rv in self.parameters),
-                [term.name for term in self.terms.terms],
+                self.terms,
                 present,
                 lambda m: by_row(densities.draws(0, m)),
             )

@@ -130,13 +130,13 @@ class Conditional:
         """Return the log densities of candidate numbers (w,) given the rest of a point: (w,) float64 array."""
         numbers = numbers.astype(self._dtype)
         log_p = np.asarray(self._function(numbers, *(point[name] for name in self._names)), dtype=np.float64)
-        log_p = np.where(np.isnan(log_p), -np.inf, log_p)
+        log_p = np.where(log_p < np.inf, log_p, -np.inf)
         if self._beside is None:
             return log_p
         names, function = self._beside
         for i in np.flatnonzero(log_p > -np.inf):
             log_others = float(function(numbers[i], *(point[name] for name in names)))
-            log_p[i] = -np.inf if np.isnan(log_others) else log_p[i] + log_others
+            log_p[i] = log_p[i] + log_others if log_others < np.inf else -np.inf
         return log_p
 
     def draw(self, rng: np.random.Generator, point: dict[str, np.ndarray]) -> np.ndarray:

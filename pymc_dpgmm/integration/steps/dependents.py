@@ -30,10 +30,17 @@ class Dependents:
     labels, value : variables
         The random variable and its value.
     others : list of variables
+
+    Attributes
+    ----------
+    watched : list of str
+        Names of the others.
+    n_impossible : int
+        Evaluations in the last draw at which the log density was +inf or NaN.
     """
 
     def __init__(self, model: pm.Model, labels: Variable, value: Variable, others: Sequence[Variable]) -> None:
-        self.names = ", ".join(other.name for other in others)
+        self.watched, self.n_impossible = [other.name for other in others], 0
         for other in others:
             _check_no_weights(model, labels, other)
         # With such dependents, rows of a mixture cannot be left out one at a time for leave-one-out densities.
@@ -61,20 +68,23 @@ class Dependents:
             If the labels index out of range.
         """
         try:
+            self.n_impossible = 0
             return DependentsAt(self, labels_of, labels, point, float(self._function(labels, point)))
         except IndexError as error:
+            names = ", ".join(self.watched)
             raise ValueError(
-                f"labels up to {labels.max()} index something shorter in {self.names} ({error}): give it one "
-                "entry per row, or limit the number of clusters with dp.FiniteMixture or dp.FiniteDirichlet"
+                f"labels up to {labels.max()} index something shorter in {names} ({error}): give it one entry "
+                "per row, or limit the number of clusters with dp.FiniteMixture or dp.FiniteDirichlet"
             ) from None
 
     def log_density(self, labels: np.ndarray, point: dict[str, np.ndarray]) -> float:
-        """Return the log density, -inf where labels index out of range."""
+        """Return the log density, -inf where labels index out of range, and where it is none: +inf or NaN."""
         try:
             value = float(self._function(labels, point))
         except IndexError:
             return -np.inf
-        return -np.inf if np.isnan(value) else value
+        self.n_impossible += not value < np.inf
+        return value if value < np.inf else -np.inf
 
 
 class DependentsAt(NamedTuple):

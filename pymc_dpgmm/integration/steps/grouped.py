@@ -37,8 +37,8 @@ class GroupedTarget(LabelsTarget):
         rv = model.values_to_rvs[value]
         if self.dependents is not None:
             raise NotImplementedError(
-                f"only mixtures of this package can depend on labels by group, but {self.dependents.names} "
-                f"depends on {self.name} too; without group= that is possible"
+                "only mixtures of this package can depend on labels by group, but "
+                f"{', '.join(self.dependents.watched)} depends on {self.name} too; without group= that is possible"
             )
         parameters = prior_parameters(rv)
         self.openers: Variable | None = None

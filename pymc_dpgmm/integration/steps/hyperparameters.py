@@ -257,6 +257,13 @@ class Hyperparameters:
     targets : sequence of LabelsTarget
         All labels of the step, in the order in which states are given.
     compile_kwargs : dict, optional
+
+    Attributes
+    ----------
+    watched : list of str
+        Names of the variables.
+    n_impossible : int
+        Evaluations in the last draw at which the log density was +inf or NaN.
     """
 
     def __init__(
@@ -296,6 +303,7 @@ class Hyperparameters:
         self._is_compiled = False
         self._slices: CoordinateSlices | None = None
         self._arguments: list[np.ndarray] = []
+        self.watched, self.n_impossible = [model.values_to_rvs[value].name for value in values], 0
 
     def __getstate__(self) -> dict[str, Any]:
         # Code belongs to one process.
@@ -320,7 +328,7 @@ class Hyperparameters:
         by the names of variables, and learnt directions, by the names of those that move rows; none before the
         first draw. In tuning they change.
         """
-        arguments = self._arguments_at(point)
+        arguments, self.n_impossible = self._arguments_at(point), 0
         for evidence in self._evidences:
             state = states[evidence.target]
             if state is None:
@@ -375,7 +383,8 @@ class Hyperparameters:
         tuning: bool,
     ) -> None:
         log_p = self._log_density(arguments)
-        if not log_p > -math.inf:
+        if not -math.inf < log_p < math.inf:
+            self.n_impossible = int(not log_p < math.inf)
             return
         for current, of_variable in zip(self._arrays_of(self._still, arguments), widths, strict=True):
             for place in np.ndindex(current.shape):
@@ -398,10 +407,12 @@ class Hyperparameters:
             slices.set_clusters(position, *given)
         shared = self._function.shared
         values, along = (self._arrays_of(names, arguments) for names in (self._still, self._along))
-        if not slices.draw(rng, [*arguments, *shared], values, widths, tuning, along, directions):
+        n_impossible = slices.draw(rng, [*arguments, *shared], values, widths, tuning, along, directions)
+        if n_impossible is None:
             # What failed is in the arguments: PyTensor tells what it is.
             self._function(*arguments)
             raise RuntimeError(f"the log density of {', '.join(self.names)} could not be computed")
+        self.n_impossible = n_impossible
 
     def _native_slices(self, arguments: Sequence[np.ndarray]) -> CoordinateSlices | None:
         """Return what draws without Python, if all of it can."""
@@ -421,8 +432,8 @@ class Hyperparameters:
         log_p = float(outputs[0])
         for evidence, start, stop in zip(self._evidences, self._ends, self._ends[1:], strict=False):
             # Where the priors say that it cannot be, parameters may be no numbers.
-            if not log_p > -math.inf:
-                return -math.inf
+            if not -math.inf < log_p < math.inf:
+                return log_p
             params = outputs[start : stop - 1] if evidence.moves_rows else outputs[start:stop]
             log_p += evidence.at(params, outputs[stop - 1] if evidence.moves_rows else None)
         return log_p
@@ -444,6 +455,7 @@ class Hyperparameters:
             return self._log_density(arguments)
 
         sliced = draw_slice(rng, at, float(current[place]), log_p, float(widths[place]))
+        self.n_impossible += sliced.n_impossible
         if tuning:
             widths[place] = learnt_width(widths[place], sliced.length)
         return sliced.log_p
@@ -468,6 +480,7 @@ class Hyperparameters:
             return self._log_density(arguments)
 
         sliced = draw_slice(rng, at, 0.0, log_p, float(directions.widths[q]))
+        self.n_impossible += sliced.n_impossible
         if tuning:
             directions.widths[q] = learnt_width(float(directions.widths[q]), sliced.length)
         return sliced.log_p

@@ -17,7 +17,7 @@ from pymc_dpgmm.integration.internals.pymc_internals import (
 )
 from pymc_dpgmm.integration.steps.concentration import Concentration
 from pymc_dpgmm.integration.steps.grouped import GroupedTarget, TopicsTarget, is_grouped, is_openers, is_topics
-from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters_of_step
+from pymc_dpgmm.integration.steps.hyperparameters import Hyperparameters, hyperparameters_of_step
 from pymc_dpgmm.integration.steps.latent_rows import Anchor, LatentRows, labels_of_rows, shared_of_latent_rows
 from pymc_dpgmm.integration.steps.partition_step import PartitionStep
 from pymc_dpgmm.integration.steps.scale_trials import scale_trials
@@ -137,7 +137,9 @@ class LabelsStep(PartitionStep):
     below another one's that it began anew at the clusters of that; ``seconds`` that the draw of the labels took;
     for each latent mixture that is drawn with them, ``<its name>_accepted``, the share of accepted proposals; and
     for each kind of split and merge move, prefixed by its name: ``splits_tried``, ``splits`` (accepted),
-    ``split_size`` (mean rows in the smaller halves, NaN where none was accepted), and the same for merges.
+    ``split_size`` (mean rows in the smaller halves, NaN where none was accepted), and the same for merges. For
+    each other variable that is drawn by slices, or depends on the labels, ``<its name>_impossible``: at how many
+    evaluations its log density was +inf or NaN, which are impossible values.
     """
 
     _state_class = LabelsStepState
@@ -179,6 +181,10 @@ class LabelsStep(PartitionStep):
         self.vars += [*openers, *concentrations, *imputed, *hyperparameters, *rows, *shared]
         self.hyperparameters = hyperparameters_of_step(model, hyperparameters, targets, compile_kwargs)
         self.scale_trials = scale_trials(self.targets, self.hyperparameters, ROWS_TOO_MANY_TO_RECOMBINE)
+        shared = [one.shared for of_target in self.latent for one in of_target if one.shared is not None]
+        depending = [target.dependents for target in targets if target.dependents is not None]
+        by_slices = [group for group in self.hyperparameters if isinstance(group, Hyperparameters)]
+        self._watch([*by_slices, *shared, *depending])
         self.widths: dict[str, np.ndarray] = {}
         self.anchors: dict[str, Anchor] = {}
         self.imputed = [value.name for value in imputed]
@@ -245,6 +251,7 @@ class LabelsStep(PartitionStep):
         # The states have the rows of before until the next draw.
         for group in (group for group in self.hyperparameters if group.moves_rows):
             group.draw(self.rng, point, states, self.widths, self.tune)
+        statistics[0].update(self._impossible())
         return point, statistics
 
     def _new_schedules(self, tune: int) -> list[LabelsSchedule]:

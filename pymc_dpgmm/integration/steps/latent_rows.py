@@ -147,11 +147,11 @@ class LatentRows:
         assert terms is not None
         self._density = LatentDensity(model, mixture, terms, compile_kwargs)
         self._terms, self._have_been_checked = terms, False
-        shared, self._shared = shared_variables(model, mixture, terms), None
+        shared, self.shared = shared_variables(model, mixture, terms), None
         if shared:
             mean = mean_of_base(model, mixture, self._density.d)
             own = [rv for rv in shared if rv in drawn]
-            self._shared = SharedVariables(model, mixture, shared, mean, compile_kwargs, own)
+            self.shared = SharedVariables(model, mixture, shared, mean, compile_kwargs, own)
         self.name = self._density.name
         self.statistic = f"{self.name}_accepted"
         self._view = [own.name for own in target.mixtures].index(mixture.name)
@@ -185,7 +185,7 @@ class LatentRows:
         present = np.asarray(point[self.name])
         rows = present.reshape(len(present), d).astype(np.float64)
         anchor.begin(rows)
-        own = point if self._shared is None else self._shared.begin(point)
+        own = point if self.shared is None else self.shared.begin(point)
         density, offset = self._density.at(own), None
         if self._mixture.offset is not None:
             offset = np.broadcast_to(self._mixture.offset(point)[0], present.shape).reshape(rows.shape)
@@ -207,15 +207,15 @@ class LatentRows:
             accepted = stretch(moving, anchor.step)
             if tuning:
                 anchor.learn_step(accepted)
-        if self._shared is not None:
+        if self.shared is not None:
             standardized, shifts, translated = self._followers
-            numbers = self._shared.at(own, offset)
+            numbers = self.shared.at(own, offset)
             for following, widths in ((standardized, anchor.widths), (shifts, anchor.widths_of_shifts)):
                 following.prepare(anchor.of_base)
-                self._shared.move(rng, own, moving, numbers, following, widths, tuning)
-            self._shared.translate(rng, own, translated, numbers, scale, anchor.directions, tuning)
-            self._shared.draw(rng, own, moving, numbers, anchor, tuning)
-            self._shared.end(point)
+                self.shared.move(rng, own, moving, numbers, following, widths, tuning)
+            self.shared.translate(rng, own, translated, numbers, scale, anchor.directions, tuning)
+            self.shared.draw(rng, own, moving, numbers, anchor, tuning)
+            self.shared.end(point)
         drawn = state.tables[self._view].values[:, :d] + added
         if tuning:
             anchor.learn(drawn)
@@ -234,7 +234,7 @@ class LatentRows:
 
     def _make_followers(self, moving: MovingRows) -> tuple[StandardizedRows, ClusterShifts, TranslatedRows] | None:
         """Return how rows move with what they share, if they share anything."""
-        if self._shared is None:
+        if self.shared is None:
             return None
         return (
             StandardizedRows(moving, self._work),
@@ -256,8 +256,7 @@ class LatentRows:
             ]
             return density(np.array(draws))
 
-        names = [term.name for term in self._terms.terms]
-        refuse_impossible_rows(self.name, names, density(rows[None])[0], tried)
+        refuse_impossible_rows(self.name, self._terms, density(rows[None])[0], tried)
 
 
 class Anchor:

@@ -50,6 +50,21 @@ class PartitionStep(BlockedStep):
         }
         self.stats_dtypes = [{name: dtype for name, (dtype, _) in self.stats_dtypes_shapes.items()}]
 
+    def _watch(self, watched: Sequence[Any]) -> None:
+        """Record at how many evaluations in a draw log densities were +inf or NaN: see ``Hyperparameters``."""
+        self._watched = watched
+        names = [f"{name}_impossible" for one in watched for name in one.watched]
+        self.stats_dtypes_shapes |= dict.fromkeys(names, (np.int64, []))
+        self.stats_dtypes = [{name: dtype for name, (dtype, _) in self.stats_dtypes_shapes.items()}]
+
+    def _impossible(self) -> dict[str, int]:
+        """Return the statistics of what is watched, for the last draw."""
+        counts: dict[str, int] = {}
+        for one in self._watched:
+            for name in one.watched:
+                counts[f"{name}_impossible"] = counts.get(f"{name}_impossible", 0) + one.n_impossible
+        return counts
+
     def prepare(self, point: Mapping[str, np.ndarray]) -> None:
         """Compile what draws need, before chains begin in other processes."""
 

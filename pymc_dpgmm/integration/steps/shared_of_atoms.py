@@ -93,6 +93,13 @@ class SharedOfAtoms:
     ----------
     model : pm.Model
     process : ProcessModel
+
+    Attributes
+    ----------
+    watched : list of str
+        Names of the variables.
+    n_impossible : int
+        Evaluations in the last draw at which the log density was +inf or NaN.
     """
 
     def __init__(self, model: pm.Model, process: ProcessModel) -> None:
@@ -100,7 +107,8 @@ class SharedOfAtoms:
         shared = [] if process.densities.discrete else shared_variables(model, parameters[0], process.terms)
         may_be_means = _may_be_means(model, parameters, shared) if shared else []
         self._densities = process.densities
-        self.names = [model.rvs_to_values[rv].name for rv in shared]
+        self.names, self.watched = [model.rvs_to_values[rv].name for rv in shared], [rv.name for rv in shared]
+        self.n_impossible = 0
         self._may_be_means = [(position, model.rvs_to_values[rv].name) for position, rv in may_be_means]
         # Rows move too, so that whatever depends on them counts, whether it depends on the variables or not.
         moving = [*shared, *(rv for _, rv in may_be_means)]
@@ -149,13 +157,14 @@ class SharedOfAtoms:
             return self._log_density(native.free, labels[1], point) + log_jacobian
 
         log_p = log_density(native.standardize(STEPS))
-        if not log_p > -np.inf:
+        self.n_impossible = int(not log_p < np.inf)
+        if not -np.inf < log_p < np.inf:
             return free
 
         def placed() -> float:
             return log_density(native.place(STEPS))
 
-        draw_some(rng, current, placed, log_p, anchor.widths, n_moved, tuning)
+        self.n_impossible += draw_some(rng, current, placed, log_p, anchor.widths, n_moved, tuning)
         free = native.free
         if anchor.means:
             free = free + self._translate(rng, point, current, labels[1], free, anchor, tuning)
@@ -164,9 +173,8 @@ class SharedOfAtoms:
         return free
 
     def _log_density(self, free: np.ndarray, labels: np.ndarray, point: Mapping[str, np.ndarray]) -> float:
-        """Return the log density of atoms, and of all that moves with them; minus infinity where it is none."""
-        log_p = float(self._joint(free, labels, point))
-        return log_p if log_p > -np.inf else -np.inf
+        """Return the log density of atoms, and of all that moves with them."""
+        return float(self._joint(free, labels, point))
 
     def _translate(
         self,
@@ -195,7 +203,9 @@ class SharedOfAtoms:
                 lambda shifts: np.array([log_density(shift) for shift in shifts]), values, place[1], *steps
             )
             anchor.directions.learn(place, *differences)
-        return translate(rng, values, place, log_density, anchor.directions, tuning)
+        shift, n_impossible = translate(rng, values, place, log_density, anchor.directions, tuning)
+        self.n_impossible += n_impossible
+        return shift
 
     def _begin(
         self, anchor: AtomsAnchor, current: Mapping[str, np.ndarray], means: Mapping[str, np.ndarray]

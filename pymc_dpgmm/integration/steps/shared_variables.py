@@ -92,8 +92,10 @@ def draw_some(
     widths: Widths,
     n_moved: int,
     tuning: bool,
-) -> None:
+) -> int:
     """Draw some numbers by slices, chosen at random, in arrays that a density is computed from.
+
+    Returns at how many numbers the log density was +inf or NaN, which are impossible.
 
     Parameters
     ----------
@@ -109,7 +111,7 @@ def draw_some(
     n_moved : int
     tuning : bool
     """
-    places = places_in(current)
+    places, n_impossible = places_in(current), 0
     for chosen in rng.permutation(len(places))[:n_moved]:
         name, place = places[chosen]
         values = current[name]
@@ -120,9 +122,10 @@ def draw_some(
 
         width = widths.get((name, place), 1.0)
         sliced = draw_slice(rng, at, float(values[place]), log_p, width)
-        log_p = sliced.log_p
+        log_p, n_impossible = sliced.log_p, n_impossible + sliced.n_impossible
         if tuning:
             widths[name, place] = learnt_width(width, sliced.length)
+    return n_impossible
 
 
 class SharedVariables:
@@ -142,6 +145,11 @@ class SharedVariables:
     compile_kwargs : dict, optional
     drawn : sequence of variables
         Those that are drawn here, among the shared ones.
+
+    Attributes
+    ----------
+    watched : list of str
+        Names of the variables.
     """
 
     def __init__(
@@ -156,6 +164,7 @@ class SharedVariables:
         self._rows = model.rvs_to_values[mixture].name
         self._mean = None if mean is None else model.rvs_to_values[mean].name
         self._names = [model.rvs_to_values[rv].name for rv in shared]
+        self.watched = [rv.name for rv in shared]
         self._drawn = [model.rvs_to_values[rv].name for rv in drawn]
         # Rows move too, so that whatever depends on them counts, whether it depends on the variables or not.
         depending = [other for rv in (mixture, *shared) for other in dependents(model, rv)]
@@ -171,6 +180,11 @@ class SharedVariables:
     def __getstate__(self) -> dict[str, Any]:
         # Addresses belong to one process.
         return {**self.__dict__, "_own": {}, "_last": None}
+
+    @property
+    def n_impossible(self) -> int:
+        """Evaluations in the last draw at which the log density was +inf or NaN."""
+        return 0 if self._last is None else self._last[2].n_impossible
 
     def log_density(self, point: Mapping[str, np.ndarray]) -> float:
         """Return the log density of all that depends on the variables or on the rows, but for the mixture."""
@@ -210,6 +224,7 @@ class SharedVariables:
             entry, rows = self._function.entry(arrays), point[self._rows]
             numbers = SharedNumbers(entry, given, rows, offset, lambda: self._function(*arrays))
             kept = self._last = given, offset, numbers
+        kept[2].n_impossible = 0
         return kept[2]
 
     def move(

@@ -25,11 +25,18 @@ def call_density(typing_context, address, block):  # type: ignore[no-untyped-def
 
 
 @inlined
-def _density_at(density, block, numbers, place, value):
+def is_possible(log_p, failed):
+    """Tell whether a log density is finite; +inf and NaN, which are none, are counted beside ``failed``."""
+    if not log_p < math.inf:
+        failed[1] += 1
+    return -math.inf < log_p < math.inf
+
+
+@inlined
+def _density_at(density, block, failed, numbers, place, value):
     numbers[place] = value
     log_p = call_density(density, block)
-    # What is no number is impossible.
-    return log_p if log_p > -math.inf else -math.inf
+    return log_p if is_possible(log_p, failed) else -math.inf
 
 
 @inlined
@@ -43,7 +50,7 @@ def draw_number(density, block, failed, numbers, place, width, log_p, bits):
         drawn number last, unless it fails.
     block : pointer
     failed : pointer
-        1 is there when the density has failed.
+        To the fields :data:`FAILURES`.
     numbers : pointer
     place : int
         Of the number that is drawn.
@@ -57,18 +64,18 @@ def draw_number(density, block, failed, numbers, place, width, log_p, bits):
     right = left + width
     to_left = int(MOST_STEPS * uniform(bits))
     to_right = MOST_STEPS - 1 - to_left
-    while to_left > 0 and _density_at(density, block, numbers, place, left) > level:
+    while to_left > 0 and _density_at(density, block, failed, numbers, place, left) > level:
         left -= width
         to_left -= 1
-    while to_right > 0 and _density_at(density, block, numbers, place, right) > level:
+    while to_right > 0 and _density_at(density, block, failed, numbers, place, right) > level:
         right += width
         to_right -= 1
     if not right - left < math.inf:
         # The interval has no ends.
-        return _density_at(density, block, numbers, place, before), right - left
+        return _density_at(density, block, failed, numbers, place, before), right - left
     while failed[0] == 0:
         drawn = left + (right - left) * uniform(bits)
-        log_p = _density_at(density, block, numbers, place, drawn)
+        log_p = _density_at(density, block, failed, numbers, place, drawn)
         if log_p > level:
             break
         if drawn < before:
@@ -77,7 +84,7 @@ def draw_number(density, block, failed, numbers, place, width, log_p, bits):
             right = drawn
         if not right - left > SMALLEST_INTERVAL * (1.0 + abs(before)):
             # Nothing but rounding is left of the interval, in which the present value lies.
-            log_p = _density_at(density, block, numbers, place, before)
+            log_p = _density_at(density, block, failed, numbers, place, before)
             break
     return log_p, right - left
 
@@ -125,6 +132,8 @@ def draw_along(density, block, given, which, failed, learns, log_p, bits):
     return log_p
 
 
+# Fields of a block: 1 where the density could not be computed, and at how many numbers it was +inf or NaN.
+FAILURES = {"failed": NUMBER, "impossible": NUMBER}
 # Fields of a block: numbers by their addresses, which are drawn along directions (n, n), from their starts.
 # ``which`` is the direction, -1 where they are not being drawn so, and ``along`` how far.
 ALONG = {

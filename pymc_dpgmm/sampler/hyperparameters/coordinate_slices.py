@@ -28,10 +28,12 @@ from pymc_dpgmm.native.compiled import (
 from pymc_dpgmm.native.compiled import INTS as POINTER
 from pymc_dpgmm.sampler.hyperparameters.compiled_slices import (
     ALONG,
+    FAILURES,
     call_density,
     draw_along,
     draw_number,
     filled_along,
+    is_possible,
     learnt,
     place_along,
 )
@@ -82,12 +84,11 @@ DENSITY = Block(
     outputs=INTS,
     n_mixtures=NUMBER,
     clusters=INTS,
-    # 1 where the entry has told of an error.
-    failed=NUMBER,
+    **FAILURES,
     # Numbers some of which rows depend on. Where there is no direction, rows stay.
     **ALONG,
 )
-FAILED, WHICH = DENSITY.places("failed", "which")
+FAILED, IMPOSSIBLE, WHICH = DENSITY.places("failed", "impossible", "which")
 NO_DIRECTIONS = LearntDirections(0)
 
 _density_at = DENSITY.reader()
@@ -158,8 +159,8 @@ def log_density(block):
     log_p = floats_at(density.outputs[0])[0]
     for q in range(density.n_mixtures):
         # Where the priors say that it cannot be, parameters may be no numbers.
-        if not log_p > -math.inf:
-            return -math.inf
+        if not -math.inf < log_p < math.inf:
+            return log_p
         of = _clusters_at(shifted(density.clusters, q * N_CLUSTERS))
         if not _take_parameters(of):
             return -math.inf
@@ -167,7 +168,7 @@ def log_density(block):
             _take_rows(of)
         for k in range(of.n_clusters):
             log_p += call_evidence(of.evidence, of.table, k)
-    return log_p if log_p > -math.inf else -math.inf
+    return log_p
 
 
 @c_function(INT(INT, POINTER, POINTER, POINTER, INT, INT, POINTER, INT, INT))
@@ -182,7 +183,7 @@ def draw_coordinates(n_variables, values, lengths, widths, learns, log_density, 
     """
     bits, failed, given = Bits(next_double, bit_state), shifted(density, FAILED), _density_at(density)
     log_p = call_density(log_density, density)
-    if not log_p > -math.inf:
+    if not is_possible(log_p, failed):
         return 1 - failed[0]
     for v in range(n_variables):
         numbers, own = floats_at(values[v]), floats_at(widths[v])
@@ -303,10 +304,11 @@ class CoordinateSlices:
         learns: bool,
         moving: Sequence[np.ndarray] = (),
         directions: LearntDirections | None = None,
-    ) -> bool:
-        """Draw all coordinates in place. Return whether the density could always be computed.
+    ) -> int | None:
+        """Draw all coordinates in place.
 
-        Where the arrays are those of the last draw, nothing is prepared anew.
+        Returns at how many numbers the log density was +inf or NaN, None where it could not be computed. Where the
+        arrays are those of the last draw, nothing is prepared anew.
 
         Parameters
         ----------
@@ -325,10 +327,11 @@ class CoordinateSlices:
         if made is None or not are_same(made[0], given):
             made = self._made = given, self._make(inputs, values, widths, moving, directions)
         block, lengths, places = made[1][:3]
-        block[FAILED] = 0
+        block[FAILED] = block[IMPOSSIBLE] = 0
         arrays = (address_of(array) for array in (places[0], lengths, places[1]))
         of_density = log_density.address, address_of(block)
-        return bool(draw_coordinates(len(lengths), *arrays, int(learns), *of_density, *bits_of_generator(rng)))
+        is_drawn = draw_coordinates(len(lengths), *arrays, int(learns), *of_density, *bits_of_generator(rng))
+        return int(block[IMPOSSIBLE]) if is_drawn else None
 
     def _make(
         self,
@@ -350,6 +353,7 @@ class CoordinateSlices:
             n_mixtures=self._n_mixtures,
             clusters=self._clusters,
             failed=0,
+            impossible=0,
             **along,
         )
         return block, lengths, places, words, along

@@ -104,8 +104,10 @@ def translate(
     log_density: Callable[[np.ndarray], float],
     directions: Directions,
     tuning: bool,
-) -> np.ndarray:
+) -> tuple[np.ndarray, int]:
     """Draw one shared number, and return by how much everything moves with it: (d,).
+
+    Returns also at how many numbers the log density was +inf or NaN.
 
     Parameters
     ----------
@@ -126,10 +128,10 @@ def translate(
         return log_density(direction * (u - before))
 
     log_p = at_number(before)
-    if not log_p > -np.inf:
-        return np.zeros_like(direction)
+    if not -np.inf < log_p < np.inf:
+        return np.zeros_like(direction), int(not log_p < np.inf)
     width = directions.width(place)
     sliced = draw_slice(rng, at_number, before, log_p, width)
     if tuning:
         directions.widths[place] = learnt_width(width, sliced.length)
-    return direction * (sliced.drawn - before)
+    return direction * (sliced.drawn - before), sliced.n_impossible

@@ -28,9 +28,11 @@ from pymc_dpgmm.native.compiled import (
 )
 from pymc_dpgmm.sampler.hyperparameters.compiled_slices import (
     ALONG,
+    FAILURES,
     draw_along,
     draw_number,
     filled_along,
+    is_possible,
     place_along,
 )
 from pymc_dpgmm.sampler.hyperparameters.learnt_directions import LearntDirections
@@ -50,12 +52,11 @@ MOVE = Block(
     inputs=blocks.INTS,
     outputs=blocks.INTS,
     log_p=blocks.FLOATS,
-    # Whether it could not be computed.
-    failed=NUMBER,
+    **FAILURES,
     # Numbers that are drawn while rows stay.
     **ALONG,
 )
-_FAILED, _WHICH = MOVE.places("failed", "which")
+_FAILED, _IMPOSSIBLE, _WHICH = MOVE.places("failed", "impossible", "which")
 _move_at = MOVE.reader()
 
 
@@ -87,9 +88,8 @@ def _log_density(block, is_first):
     m = _move_at(block)
     place_along(m)
     log_p = _call_place(m.place, m.placement, is_first)
-    # What is no number is impossible.
-    if not log_p > -math.inf:
-        return -math.inf
+    if not -math.inf < log_p < math.inf:
+        return log_p
     for entry in range(m.n_numbers):
         m.placed[entry] = m.rows[entry] + (floats_at(m.offset)[entry] if m.offset != 0 else 0.0)
     if call_entry(m.entry, m.code, m.inputs, m.outputs) != 0:
@@ -111,9 +111,9 @@ def move_number(block, log_density, numbers, place, width, next_double, bit_stat
     ``log_density`` is the address of the function here. The width of the slice becomes the length of its interval.
     """
     log_p = _log_density(block, 1)
-    if not log_p > -math.inf:
-        return 0
     failed, bits = shifted(block, _FAILED), Bits(next_double, bit_state)
+    if not is_possible(log_p, failed):
+        return 0
     _, width[0] = draw_number(log_density, block, failed, numbers, place, width[0], log_p, bits)
     return 1
 
@@ -122,9 +122,9 @@ def move_number(block, log_density, numbers, place, width, next_double, bit_stat
 def draw_numbers(block, log_density, learns, next_double, bit_state):
     """Draw numbers along directions; return 0 where they have no density."""
     log_p = _log_density(block, 1)
-    if not log_p > -math.inf:
-        return 0
     failed, bits = shifted(block, _FAILED), Bits(next_double, bit_state)
+    if not is_possible(log_p, failed):
+        return 0
     draw_along(log_density, block, _move_at(block), shifted(block, _WHICH), failed, learns, log_p, bits)
     return 1
 
@@ -167,6 +167,11 @@ class SharedNumbers:
         What is added to rows that are placed.
     tell : callable
         Computes the density in Python, and so tells why it cannot be computed.
+
+    Attributes
+    ----------
+    n_impossible : int
+        Evaluations so far at which the log density was +inf or NaN.
     """
 
     def __init__(
@@ -177,7 +182,7 @@ class SharedNumbers:
         offset: np.ndarray | None,
         tell: Callable[[], Any],
     ) -> None:
-        self._entry, self._tell = entry, tell
+        self._entry, self._tell, self.n_impossible = entry, tell, 0
         own = None if offset is None else np.ascontiguousarray(offset, dtype=np.float64)
         log_p = np.zeros(1)
         inputs, outputs = words_of(arrays, entry.kinds), np.array([address_of(log_p)])
@@ -197,6 +202,7 @@ class SharedNumbers:
             "outputs": address_of(outputs),
             "log_p": address_of(log_p),
             "failed": 0,
+            "impossible": 0,
         }
 
     def draw(
@@ -256,7 +262,9 @@ class SharedNumbers:
         self._blocks[placement] = MOVE.filled(**of_rows, **self._fields, **along), along
 
     def _check(self, block: np.ndarray) -> None:
-        """Raise what is wrong if the density could not be computed."""
+        """Raise what is wrong if the density could not be computed; count where it was +inf or NaN."""
+        self.n_impossible += int(block[_IMPOSSIBLE])
+        block[_IMPOSSIBLE] = 0
         if block[_FAILED]:
             block[_FAILED] = 0
             self._entry.raise_error()
