@@ -89,3 +89,11 @@ def test_the_check_of_pymc_is_where_it_was():
     called = []
     checked_without_labels(lambda idata, model: called.append((idata, model)) or [])(xr.DataTree(), pm.Model())
     assert len(called) == 1
+
+
+def test_a_number_of_clusters_that_never_changed_is_told_of(told, caplog):
+    """It has no R-hat, and a sampler whose moves are never accepted looks like a sure answer."""
+    fine = np.random.default_rng(1).normal(size=(2, 200))
+    same = trace(n_clusters=np.full((2, 200), 2), entropy=fine, log_joint=fine)
+    assert not list(partition_warnings(same, ["z"]))
+    assert "z: the number of clusters was the same in every draw, so that R-hat tells nothing of it" in caplog.text

@@ -1,14 +1,17 @@
 """Other parts of a model that depend on the labels: the density of canonical labels is the model's."""
 
+import arviz as az
 import exact
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+import sampled
 from exact import assert_matches, codes
 from scipy.stats import multivariate_normal, norm
 
 import pymc_dpgmm as dp
+from pymc_dpgmm.integration.steps.dependents import Dependents
 from pymc_dpgmm.testing import log_likelihoods, normalized, partitions
 
 ROWS = np.array([0.0, 0.7, 1.1, 2.6, 0.4])
@@ -162,3 +165,85 @@ def test_effects_of_clusters_beside_nuts_and_a_gamma_concentration():
     for own in (group == 0, group == 1):
         np.testing.assert_allclose(effects[own].mean(), extra[own].mean(), atol=0.1)
     assert np.isfinite(drawn.sample_stats["y_labels_log_joint"].values).all()
+
+
+CROSSED = np.array([[0.1, 1.9, 2.2], [-0.2, 1.4, 2.6], [1.5, -0.4, 0.3]])
+MEANS = np.arange(9.0).reshape(3, 3) / 9.0
+INDEXED = {
+    "both at once": lambda mu, c, r: mu[c[:, None], r[None, :]],
+    "rows first": lambda mu, c, r: mu[c][:, r],
+    "columns first": lambda mu, c, r: mu[:, r][c],
+    "transposed": lambda mu, c, r: mu.T[r].T[c],
+    "a function": lambda mu, c, r: (2.0 * mu / 2.0)[c[:, None], r[None, :]],
+}
+
+
+def crossed(form):
+    """Rows and columns of a table in partitions, with a mean for every pair of clusters."""
+    with pm.Model() as model:
+        c, r = dp.CRP("c", 1.0, 3), dp.CRP("r", 1.5, 3)
+        mu = pm.Normal("mu", MEANS, 1.0)
+        pm.Normal("y", INDEXED[form](mu, c, r), 0.6, observed=CROSSED)
+    return model
+
+
+def crossed_posterior():
+    """Probabilities of pairs of partitions: given them, the table is multivariate normal."""
+    log_p = np.empty((5, 5))
+    for i, rows in enumerate(partitions(3)):
+        for j, columns in enumerate(partitions(3)):
+            names = 3 * rows[:, None] + columns[None, :]
+            covariance = 0.36 * np.eye(9) + (names.reshape(-1, 1) == names.reshape(1, -1))
+            log_p[i, j] = exact.log_eppf(rows, 1.0) + exact.log_eppf(columns, 1.5)
+            log_p[i, j] += multivariate_normal.logpdf(CROSSED.ravel(), MEANS.ravel()[names.ravel()], covariance)
+    return normalized(log_p.ravel()).reshape(5, 5)
+
+
+def drawn_of(form, n_draws, tune):
+    found = sampled.sample(crossed(form), n_draws, tune=tune, chains=2, cores=1, random_seed=2).posterior
+    return [np.stack([codes(chain) for chain in found[name].to_numpy()]) for name in ("c", "r")]
+
+
+def test_labels_of_crossed_partitions_move():
+    """One draw in eight thousand changed them while unknowns stayed where they were along other axes."""
+    for drawn in drawn_of("both at once", 200, 50):
+        assert np.mean(np.diff(drawn, axis=1) != 0) > 0.03
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", INDEXED)
+def test_labels_index_any_axis(form):
+    """Two partitions that cross, against enumeration: unknowns are renumbered along the axis of each."""
+    p, known = crossed_posterior(), codes(partitions(3))
+    for drawn, expected in zip(drawn_of(form, 6_000, 1_000), (p.sum(axis=1), p.sum(axis=0)), strict=True):
+        is_first = (drawn == known[expected.argmax()]).astype(float)
+        n_effective = float(az.ess(is_first, method="mean"))
+        assert n_effective > 200
+        shares = np.array([np.mean(drawn == code) for code in known])
+        assert np.all(np.abs(shares - expected) < 4.0 * np.sqrt(expected * (1.0 - expected) / n_effective))
+
+
+def test_where_labels_index():
+    def axes_of(build, **shape):
+        with pm.Model() as model:
+            theta, z = pm.Normal("theta", **shape), dp.CRP("z", 1.0, 4)
+            indexed = build(theta, z)
+            pm.Normal("w", indexed, 1.0, observed=np.zeros((4,) * indexed.ndim))
+        return Dependents(model, z, model.rvs_to_values[z], [model["w"]]).renamed
+
+    units = np.array([0, 1, 1, 3])
+    assert axes_of(lambda theta, z: theta[z], shape=4) == {"theta": [0]}
+    assert axes_of(lambda theta, z: theta[z[units]], shape=4) == {"theta": [0]}
+    assert axes_of(lambda theta, z: theta[0, z], shape=(2, 4)) == {"theta": [1]}
+    assert axes_of(lambda theta, z: theta[:, 1][z], shape=(4, 2)) == {"theta": [0]}
+    assert axes_of(lambda theta, z: theta[1, :, 0][z], shape=(2, 4, 3)) == {"theta": [1]}
+    assert sorted(axes_of(lambda theta, z: theta[z[:, None], z[None, :]], shape=(4, 4))["theta"]) == [0, 1]
+    assert axes_of(lambda theta, z: theta[2:][z], shape=6) == {}
+
+
+def test_unknowns_that_cannot_be_renumbered_are_told_of(caplog):
+    with pm.Model(), caplog.at_level("WARNING"):
+        theta = pm.Normal("theta", np.arange(4.0), 1.0, transform=pm.distributions.transforms.ordered)
+        pm.Normal("w", theta[dp.CRP("z", 1.0, 4)], 1.0, observed=np.zeros(4))
+        dp.DPMixtureStep()
+    assert "theta: unknowns that z indexes, which cannot be renumbered" in caplog.text

@@ -105,8 +105,13 @@ def partition_warnings(idata: Any, labels: list[str], what_tells: str = _WHAT_TE
                 continue
             values = statistics[f"{name}_{statistic}"].transpose("chain", "draw").to_numpy().astype(np.float64)
             n_chains, n_draws = values.shape
-            # A constant has no R-hat.
-            if n_draws < FEWEST_DRAWS or not np.isfinite(values).all() or np.ptp(values) == 0.0:
+            if n_draws < FEWEST_DRAWS or not np.isfinite(values).all():
+                continue
+            if np.ptp(values) == 0.0:
+                logger.info(
+                    f"{name}: {words} was the same in every draw, so that R-hat tells nothing of it. Either nothing "
+                    "else is probable, or moves that would change it are not accepted"
+                )
                 continue
             fewest = min(fewest, (float(array_stats.ess(values)) / n_chains, words))
             if n_chains > 1:
