@@ -258,3 +258,20 @@ def test_single_precision_beside_missing_entries_that_nuts_would_sample():
         with pytest.raises(NotImplementedError, match="y_missing has double precision"):
             pm.sample(5, tune=5, chains=1, progressbar=False)
     assert y is not None
+
+
+@pytest.mark.parametrize("kind", [list, np.int64, np.int16, np.float64, np.uint8, pd.Series])
+@pytest.mark.parametrize("fix", ["observe", "do"])
+def test_labels_are_fixed_at_integers_of_any_type(fix, kind):
+    """PyMC knows only the small integers that draws are stored in."""
+    labels = kind([0, 0, 1, 1]) if kind in (list, pd.Series) else np.array([0, 0, 1, 1], dtype=kind)
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, dp.NormalInverseGamma(0.0, 1.0, 2.0, 1.0), observed=[0.0, 0.1, 2.0, 2.1])
+    fixed = getattr(pm, fix)(model, {"y_labels": labels})
+    assert "y_labels" not in [rv.name for rv in fixed.free_RVs]
+    value = fixed.rvs_to_values[fixed["y_labels"]] if fix == "observe" else fixed["y_labels"]
+    np.testing.assert_array_equal(value.eval(), [0, 0, 1, 1])
+    with pytest.raises(TypeError, match="y_labels must be numbers of clusters"):
+        getattr(pm, fix)(model, {model["y_labels"]: [0.0, 0.5, 1.0, 1.0]})
+    with pytest.raises(ValueError, match=r"y_labels must lie in 0\.\.n-1 = 0\.\.3, got 4"):
+        getattr(pm, fix)(model, {"y_labels": [0, 0, 1, 4]})

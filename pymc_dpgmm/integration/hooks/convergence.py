@@ -109,8 +109,8 @@ def partition_warnings(idata: Any, labels: list[str], what_tells: str = _WHAT_TE
                 continue
             if np.ptp(values) == 0.0:
                 logger.info(
-                    f"{name}: {words} was the same in every draw, so that R-hat tells nothing of it. Either nothing "
-                    "else is probable, or moves that would change it are not accepted"
+                    f"{name}: {words} was the same in every draw, so that R-hat tells nothing of it. Either "
+                    "nothing else is probable, or moves that would change it are not accepted"
                 )
                 continue
             fewest = min(fewest, (float(array_stats.ess(values)) / n_chains, words))

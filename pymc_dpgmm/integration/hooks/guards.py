@@ -27,6 +27,7 @@ from pymc_dpgmm.integration.variables import CollapsedMixtureRV, LabelsRV, mixtu
 from pymc_dpgmm.integration.variables.chunked_partition import chunked_names
 from pymc_dpgmm.integration.variables.lengths import check_lengths
 from pymc_dpgmm.integration.variables.snapshots import refuse_changes, snapshot
+from pymc_dpgmm.tables.checks import is_variable
 
 
 def log_density_by_row(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -103,6 +104,30 @@ def mode_given_labels(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, model=model, initvals=initvals, **kwargs)
 
     return find_map
+
+
+def of_the_type_of_labels(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``pm.observe`` or ``pm.do``, which take labels of any type of integers."""
+
+    def changed(model: pm.Model, values: Mapping[Any, Any], *others: Any, **named: Any) -> Any:
+        return function(
+            model, {key: _as_labels(model, key, value) for key, value in values.items()}, *others, **named
+        )
+
+    return changed
+
+
+def _as_labels(model: pm.Model, key: Any, value: Any) -> Any:
+    """Return labels that a variable of a model is fixed at in its own type; other values as they are."""
+    rv = model.named_vars.get(key) if isinstance(key, str) else key
+    if rv not in model.free_RVs or not isinstance(rv.owner.op, LabelsRV) or is_variable(value):
+        return value
+    labels = np.asarray(value)
+    if labels.dtype.kind not in "iuf" or not np.all((labels == np.floor(labels)) & (labels >= 0)):
+        raise TypeError(f"{rv.name} must be numbers of clusters, integers from 0 to n - 1, got {labels!r}")
+    if labels.size and labels.max() >= labels.size:
+        raise ValueError(f"{rv.name} must lie in 0..n-1 = 0..{labels.size - 1}, got {labels.max()}")
+    return labels.astype(rv.dtype)
 
 
 def with_drawn_clusters(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -184,6 +209,8 @@ def guard() -> None:
     wrap("init_traces", told_of_large_labels)
     wrap("find_MAP", mode_given_labels)
     wrap("sample_posterior_predictive", replicates_of_rows_alike)
+    for name in ("observe", "do"):
+        wrap(name, of_the_type_of_labels)
 
 
 def guard_results() -> None:

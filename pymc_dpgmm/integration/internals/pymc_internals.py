@@ -105,6 +105,8 @@ WRAPPED = {
     "_sample_many": ("pymc.sampling.mcmc",),
     "to_inference_data": ("pymc", "pymc.backends", "pymc.backends.arviz"),
     "sample_posterior_predictive": ("pymc", "pymc.sampling", "pymc.sampling.forward"),
+    "observe": ("pymc", "pymc.model.transform", "pymc.model.transform.conditioning"),
+    "do": ("pymc", "pymc.model.transform", "pymc.model.transform.conditioning"),
     "str_for_dist": ("pymc.printing",),
     "str_for_model": ("pymc.printing",),
 }

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, toposort
@@ -64,6 +65,11 @@ class OwnersInGraph:
         for node in toposort([expression], blockers=[*known, *lengths]):
             of_inputs = [self._found.get(variable) for variable in node.inputs]
             if any(owners is not None for owners in of_inputs):
+                if isinstance(node.op, OpFromGraph):
+                    # The graph inside, with what it is called with.
+                    written_out = node.op.fgraph.bind(node.inputs)
+                    self._found |= zip(node.outputs, map(self.owners, written_out), strict=True)
+                    continue
                 owners = self._through(node, of_inputs)
                 for output in node.outputs:
                     self._found[output] = None if owners is None else np.asarray(owners)
