@@ -486,3 +486,22 @@ def test_words_that_are_rare_elsewhere():
         dp.held_out_log_likelihood(idata, "w", np.ones((1, 2), dtype=int))
     with pytest.raises(ValueError, match="relevance must lie"):
         dp.topics(idata, "w", relevance=2.0)
+
+
+def test_a_point_partition_of_words_has_the_topics_of_the_draws():
+    """Words are so uncertain one by one that joining all topics has the smallest variation of information."""
+    rng = np.random.default_rng(0)
+    # Of each word, the probability of the second of two topics, and independent draws.
+    second = np.where(np.arange(300) < 100, 0.8, 0.2)
+    labels = (rng.random((200, 300)) < second).astype(np.int64)
+    with pm.Model() as model:
+        base = dp.DirichletCategorical(np.ones(3))
+        dp.HDPMixture("y", 1.0, 1.0, base, group=np.repeat(np.arange(3), 100), observed=rng.integers(3, size=300))
+    idata = results(model, {"y_labels": labels})
+    point = dp.point_partition(idata, "y")
+    assert point.attrs["loss"] == "binder"
+    assert int(dp.point_partition(idata, "y", loss="vi")["n_clusters"]) == 1
+    shares = pd.crosstab(point["labels"].to_numpy(), second)
+    assert shares.to_numpy().max(axis=0).sum() >= 290
+    assert dp.credible_ball(idata, "y").attrs["loss"] == "binder"
+    np.testing.assert_array_equal(dp.certainty(idata, "y")["labels"], point["labels"])

@@ -10,6 +10,7 @@ from pytensor.raise_op import Assert
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.integration.internals import direct
+from pymc_dpgmm.integration.process_density import ProcessModel
 from pymc_dpgmm.integration.process_density.latent_density import LatentDensity, row_terms_of
 from pymc_dpgmm.native.array_calls import NativeCall, PythonCall, words_of
 from pymc_dpgmm.sampler.hyperparameters.learnt_directions import LearntDirections
@@ -204,3 +205,42 @@ def test_a_number_without_its_rows_is_refused():
         slopes()
         with pytest.raises(ValueError, match="slope can be drawn here together with latent rows"):
             dp.DPMixtureStep([model["x_labels"], model["slope"]])
+
+
+def negative_binomial(theta, **given):
+    return pm.NegativeBinomial.dist(mu=pt.exp(theta), **given)
+
+
+WITH_A_GRAPH_INSIDE = {
+    "censored counts": lambda theta: pm.Censored(
+        "y", pm.Poisson.dist(pt.exp(theta)), lower=None, upper=4, observed=[0, 4, 2]
+    ),
+    "censored on both sides": lambda theta: pm.Censored(
+        "y", negative_binomial(theta, alpha=pm.HalfNormal("s")), lower=1, upper=4, observed=[1, 4, 2]
+    ),
+    "two signs": lambda theta: pm.Potential(
+        "y", pt.logaddexp(-((theta - SIGNED) ** 2), -((theta + SIGNED) ** 2) - 0.3)
+    ),
+    "units": lambda theta: pm.Potential("y", pt.logaddexp(theta[[0, 0, 2, 1]], -(theta[[0, 0, 2, 1]] ** 2))),
+    "truncated counts": lambda theta: pm.Truncated(
+        "y", pm.Poisson.dist(pt.exp(theta)), lower=1, observed=[1, 3, 2]
+    ),
+}
+SIGNED = np.array([0.3, -1.0, 2.0])
+
+
+@pytest.mark.parametrize("case", WITH_A_GRAPH_INSIDE)
+def test_operations_with_a_graph_inside_are_by_row(case):
+    """Densities of rows under each of several atoms add up to PyMC's where all rows have the atom."""
+    with pm.Model() as model:
+        theta = dp.DirichletProcess("theta", 1.0, pm.Normal.dist(0.0, 1.0), shape=3)
+        WITH_A_GRAPH_INSIDE[case](theta)
+    process, point = ProcessModel(model, model["theta_labels"]), model.initial_point(random_seed=1)
+    process.confirm(point)
+    atoms = np.array([-0.7, 0.4, 1.1])
+    found = process.densities.at(point).by_row([atoms])
+    density = model.compile_logp(vars=[model["y"]], sum=True)
+    whole = [density(point | {"theta": np.full(3, atom)}) for atom in atoms]
+    np.testing.assert_allclose(found.sum(axis=1), whole, rtol=1e-9)
+    one = density(point | {"theta": np.array([atoms[0], atoms[1], atoms[2]])})
+    np.testing.assert_allclose(np.trace(found), one, rtol=1e-9)

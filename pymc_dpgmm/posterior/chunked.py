@@ -15,10 +15,10 @@ from pymc_dpgmm.integration.variables.records import parse_numbers
 from pymc_dpgmm.posterior.arrays.mixtures import constant
 from pymc_dpgmm.posterior.arrays.partitions import shares_of_reference
 from pymc_dpgmm.posterior.arrays.sums import SummedNumbers
-from pymc_dpgmm.posterior.draws import DrawnLabels, Reference, with_chains_and_draws
+from pymc_dpgmm.posterior.draws import DrawnLabels, Reference, read_records, with_chains_and_draws
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.named_views import NamedView
-from pymc_dpgmm.posterior.stored import Source, StoredPrior, read_records, record_of
+from pymc_dpgmm.posterior.stored import Source, StoredPrior, record_of
 from pymc_dpgmm.tables.checks import check_count, is_chunked
 
 

@@ -17,7 +17,7 @@ def credible_ball(
     partition: Any = None,
     *,
     probability: float = 0.95,
-    loss: str = "vi",
+    loss: str | None = None,
     random_seed: Any = 0,
 ) -> xr.Dataset:
     """Return the smallest ball around a partition that has a given posterior probability, and its bounds.
@@ -36,7 +36,7 @@ def credible_ball(
         The centre: labels, or the result of :func:`point_partition`, which is called by default.
     probability : float, in (0, 1)
         Posterior probability of the ball.
-    loss : {"vi", "binder"}
+    loss : {"vi", "binder"}, optional
         The distance, see :func:`point_partition`.
     random_seed : int or numpy.random.Generator
         Seed of the search for a point partition.
@@ -66,6 +66,7 @@ def credible_ball(
     """
     check_probability(probability)
     drawn = drawn_labels(idata, name)
+    loss = loss or drawn.loss
     if partition is None:
         center, _ = point_partition_of(drawn.rows, loss, seed=random_seed)
     else:

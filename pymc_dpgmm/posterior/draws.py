@@ -1,6 +1,6 @@
 """Draws of labels, read from the results of ``pm.sample``."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,10 +27,13 @@ class DrawnLabels(NamedTuple):
     labels : (chain, draw, n) DataArray of integers
     row : str
         Dimension of the rows.
+    loss : str
+        Of a point partition, by default.
     """
 
     labels: xr.DataArray
     row: str
+    loss: str = "vi"
 
     @property
     def n(self) -> int:
@@ -156,6 +159,14 @@ class Reference(NamedTuple):
         return self.names[self.labels]
 
 
+def read_records(idata: Any) -> dict[str, dict[str, Any]]:
+    """Return the records of all mixtures and labels, by name."""
+    constants = idata["constant_data"].dataset if "constant_data" in idata.children else xr.Dataset()
+    ending = record_name("")
+    records = {str(key)[: -len(ending)]: values for key, values in constants.items() if str(key).endswith(ending)}
+    return {name: parse_record(values.to_numpy()) for name, values in records.items()}
+
+
 def drawn_labels(idata: Any, name: str) -> DrawnLabels:
     """Return the draws of a mixture's labels.
 
@@ -175,21 +186,24 @@ def drawn_labels(idata: Any, name: str) -> DrawnLabels:
         raise TypeError(f"idata must be an xarray.DataTree, as pm.sample returns, got {type(idata).__name__}")
     if not idata.children and "draw" in idata.dims:
         raise ValueError("idata is a single group of results: pass all of it, idata and not idata.posterior")
-    fixed = _fixed_labels(idata, name)
+    records = read_records(idata)
+    candidates = (f"{name}_labels", name, records.get(name, {}).get("labels") or name)
+    fixed = _fixed_labels(idata, records, candidates)
     groups = [group for group in GROUPS if group in idata.children]
     if not groups and fixed is None:
         raise ValueError(f"idata has no group of draws ({' or '.join(GROUPS)}), it has {sorted(idata.children)}")
     there: list[str] = []
     for group in groups:
         dataset = idata[group].dataset
-        for candidate in (f"{name}_labels", name, _labels_of(idata, name)):
+        for candidate in candidates:
             if candidate in dataset:
                 labels = dataset[candidate]
                 labels = with_chains_and_draws(labels)
                 if not _are_labels(labels):
                     continue
                 row = next(str(d) for d in labels.dims if d not in ("chain", "draw"))
-                return DrawnLabels(labels.transpose("chain", "draw", row), row)
+                loss = _loss_for(records, candidate)
+                return DrawnLabels(labels.transpose("chain", "draw", row), row, loss)
         there += [str(key) for key, value in dataset.data_vars.items() if _are_labels(value)]
     if fixed is not None:
         return fixed
@@ -215,18 +229,19 @@ def drawn_labels(idata: Any, name: str) -> DrawnLabels:
     )
 
 
-def _fixed_labels(idata: xr.DataTree, name: str) -> DrawnLabels | None:
+def _fixed_labels(
+    idata: xr.DataTree, records: Mapping[str, dict[str, Any]], candidates: Sequence[str]
+) -> DrawnLabels | None:
     """Return labels that were observed or set by ``pm.do``, repeated for every draw; None if there are none."""
-    records = idata["constant_data"].dataset if "constant_data" in idata.children else xr.Dataset()
-    for candidate in (f"{name}_labels", name, _labels_of(idata, name)):
+    for candidate in candidates:
         # Other integer variables, such as counts, have no record of a prior on partitions.
-        record = records.get(record_name(candidate))
-        if record is None or "prior" not in parse_record(record.to_numpy()):
+        if "prior" not in records.get(candidate, {}):
             continue
         for group in FIXED_GROUPS:
             if group in idata.children and candidate in idata[group].dataset:
                 labels = idata[group].dataset[candidate]
-                return DrawnLabels(_at_each_draw(idata, labels).rename(candidate), str(labels.dims[0]))
+                loss = _loss_for(records, candidate)
+                return DrawnLabels(_at_each_draw(idata, labels).rename(candidate), str(labels.dims[0]), loss)
     return None
 
 
@@ -242,22 +257,20 @@ def _at_each_draw(idata: xr.DataTree, fixed: xr.DataArray) -> xr.DataArray:
 
 def _named_mixtures(idata: xr.DataTree) -> list[str]:
     """Return the names of the recorded mixtures and views."""
-    constants = idata["constant_data"].dataset if "constant_data" in idata.children else xr.Dataset()
-    ending = record_name("")
-    records = {
-        str(key).removesuffix(ending): value for key, value in constants.items() if str(key).endswith(ending)
-    }
-    named = (name for name, value in records.items() if "labels" in parse_record(value.to_numpy()))
+    named = (name for name, record in read_records(idata).items() if "labels" in record)
     # A model has the parameters of rows by the name of their process.
     return sorted(dict.fromkeys(name.removesuffix("_atoms") for name in named))
 
 
-def _labels_of(idata: xr.DataTree, name: str) -> str:
-    """Return the name of the labels that a recorded mixture or view depends on."""
-    records = idata["constant_data"].dataset if "constant_data" in idata.children else {}
-    if record_name(name) not in records:
-        return name
-    return parse_record(records[record_name(name)].to_numpy()).get("labels") or name
+def _loss_for(records: Mapping[str, dict[str, Any]], labels: Any) -> str:
+    """Return the loss of a point partition by default: Binder's where rows are the words of documents.
+
+    A word belongs to one of its topics with little certainty, so that a single cluster often has the smallest
+    variation of information, though all draws have the same topics.
+    """
+    own = [record for record in records.values() if record.get("labels") == labels]
+    are_words = [(record.get("family"), record.get("columns")) for record in own] == [("DirichletCategorical", 1)]
+    return "binder" if are_words and "group" in records.get(labels, {}) else "vi"
 
 
 def _are_labels(values: xr.DataArray) -> bool:

@@ -15,7 +15,7 @@ import pymc as pm
 
 from pymc_dpgmm.partitions.priors import GibbsType
 from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers
-from pymc_dpgmm.posterior.draws import Reference, drawn_labels
+from pymc_dpgmm.posterior.draws import Reference, drawn_labels, read_records
 from pymc_dpgmm.posterior.named_views import AXES, NamedView, read_atoms, read_view
 from pymc_dpgmm.posterior.point_partition import reference_of
 from pymc_dpgmm.posterior.stored import (
@@ -24,7 +24,6 @@ from pymc_dpgmm.posterior.stored import (
     StoredPrior,
     data_of,
     mixtures_on,
-    read_records,
     record_of,
 )
 from pymc_dpgmm.tables.checks import listed

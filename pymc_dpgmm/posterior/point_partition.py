@@ -23,7 +23,7 @@ def point_partition(
     idata: Any,
     name: str,
     *,
-    loss: str = "vi",
+    loss: str | None = None,
     costs: Any = (1.0, 1.0),
     max_clusters: int | None = None,
     n_starts: int = N_STARTS,
@@ -42,10 +42,11 @@ def point_partition(
         The result of ``pm.sample``, or one that was read from a file.
     name : str
         Name of the mixture or of its labels.
-    loss : {"vi", "binder"}
+    loss : {"vi", "binder"}, optional
         The variation of information in bits, or Binder's loss, the share of pairs of rows on which two partitions
         disagree. Binder's loss tends to produce many small clusters beside the large ones (Wade and Ghahramani
-        2018).
+        2018). The default is "vi", and "binder" for the words of documents: each belongs to its topic with so
+        little certainty that a single cluster may have the smallest variation of information.
     costs : two floats, >= 0
         The costs of separating rows that belong together, and of joining rows that do not.
     max_clusters : int, >= 1, optional
@@ -83,7 +84,7 @@ def point_partition(
     check_count("n_starts", n_starts, 1)
     if max_clusters is not None:
         check_count("max_clusters", max_clusters, 1)
-    checked = check_costs(costs)
+    checked, loss = check_costs(costs), loss or drawn.loss
     labels, expected = point_partition_of(
         drawn.rows,
         loss,
@@ -147,5 +148,5 @@ def reference_of(drawn: DrawnLabels, reference: Any, random_seed: Any = 0) -> Re
     """Return a partition that a user passes, or a point partition."""
     if reference is not None:
         return checked_partition("reference", reference, drawn)
-    labels, _ = point_partition_of(drawn.rows, seed=random_seed)
+    labels, _ = point_partition_of(drawn.rows, drawn.loss, seed=random_seed)
     return Reference.numbered(labels)

@@ -19,7 +19,7 @@ from pytensor.graph.traversal import ancestors
 from pymc_dpgmm.integration.variables import prior_parameters
 from pymc_dpgmm.integration.variables.operations import as_numbers
 from pymc_dpgmm.integration.variables.partition_operations import PRIORS
-from pymc_dpgmm.integration.variables.records import parse_numbers, parse_record, record_name
+from pymc_dpgmm.integration.variables.records import parse_numbers
 from pymc_dpgmm.native.special import gammaincinv
 from pymc_dpgmm.partitions.priors import GibbsType
 from pymc_dpgmm.posterior.arrays.mixtures import Numbers, constant
@@ -123,14 +123,6 @@ class Source:
         function = pm.compile(list(inputs.values()), replaced, on_unused_input="ignore")
         arguments = [self.variable(v.name) for v in needed]
         return Numbers(lambda s: function(*(a.at(s) for a in arguments)), not needed)
-
-
-def read_records(idata: Any) -> dict[str, dict[str, Any]]:
-    """Return the records of all mixtures and labels, by name."""
-    constants = idata["constant_data"].dataset if "constant_data" in idata.children else xr.Dataset()
-    ending = record_name("")
-    records = {str(key)[: -len(ending)]: values for key, values in constants.items() if str(key).endswith(ending)}
-    return {name: parse_record(values.to_numpy()) for name, values in records.items()}
 
 
 def record_of(records: Mapping[str, dict[str, Any]], name: str) -> dict[str, Any]:
