@@ -736,8 +736,41 @@ def test_dependence_of_normals_and_of_categories():
     assert some["mean"].shape == (3, 3)
     with pytest.raises(ValueError, match="between two columns or more"):
         dp.dependence(fitted(CASES["nig"]), "y", [0])
-    with pytest.raises(ValueError, match="depend on what is given"):
-        dp.dependence(fitted_lines(), "m", ["x", "y"])
+
+
+def test_dependence_of_columns_that_come_with_something():
+    """Counts of an exposure, times of events, and estimates with known variances, beside two clusters."""
+    n, rng = 4_000, np.random.default_rng(0)
+    labels = np.arange(n) % 2
+    exposure, variance = rng.uniform(0.5, 2.0, size=n), rng.uniform(0.1, 0.3, size=n)
+    observed = {
+        "x": labels + 0.1 * rng.normal(size=n),
+        "counts": rng.poisson(np.where(labels, 6.0, 1.0) * exposure),
+        "times": rng.exponential(np.where(labels, 0.2, 3.0)),
+        "known": 2.0 * labels + np.sqrt(variance) * rng.normal(size=n),
+        "words": rng.multinomial(5, [0.2, 0.3, 0.5], size=n),
+    }
+    base = {
+        "x": dp.NormalInverseGamma(0.0, 0.1, 2.0, 0.1),
+        "counts": dp.GammaPoisson(1.0, 1.0, exposure=exposure),
+        "times": dp.GammaExponential(1.0, 1.0),
+        "known": dp.NormalKnownVariance(0.0, 4.0, variance=variance),
+        "words": dp.DirichletMultinomial(np.ones(3)),
+    }
+    with pm.Model() as model:
+        dp.DPMixture("m", 1e-6, base, observed=observed)
+    idata = results(model, {"m_labels": np.repeat(labels[None], 4, axis=0)}, n_chains=1)
+    found = dp.dependence(idata, "m", n_rows=4_000, random_seed=1)
+    assert found["column"].to_numpy().tolist() == ["m_x", "m_counts", "m_times", "m_known"]
+    assert "m_words" in found.attrs["left_out"]
+    bits = found["mean"].sel(column="m_x").to_pandas()
+    # The cluster is nearly known from x: each column tells of it what it tells of x, by sums over the clusters.
+    p = 0.5 * stats.poisson.pmf(np.arange(60)[:, None, None], np.array([1.0, 6.0]) * exposure[:, None])
+    wanted = 1.0 + np.sum(p * np.log2(np.maximum(p, 1e-300) / p.sum(axis=2, keepdims=True))) / n
+    assert bits["m_counts"] == pytest.approx(wanted, abs=0.04)
+    assert 0.2 < bits["m_times"] < bits["m_known"] < 1.02
+    with pytest.raises(ValueError, match="m_words are counts of one total"):
+        dp.dependence(idata, "m", ["x", "m_words"])
 
 
 # Pictures.

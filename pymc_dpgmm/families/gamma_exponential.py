@@ -118,7 +118,9 @@ class GammaExponential(BaseMeasure):
             predictive=rate_at_mean_of_inverse,
             given={"events": "d"},
             from_data=_from_data,
-        )
+        ),
+        # A time of several events is not 0.
+        allowed=1.0,
     )
 
     def __init__(self, a: Any, b: Any, events: Any = 1.0) -> None:

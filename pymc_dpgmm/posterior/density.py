@@ -7,8 +7,8 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.posterior.arrays.density import Bands, density_bands, grid, membership_of
-from pymc_dpgmm.posterior.arrays.predictions import densities_given
+from pymc_dpgmm.posterior.arrays.density import Bands, density_bands, grid
+from pymc_dpgmm.posterior.arrays.predictions import densities_given, membership_of
 from pymc_dpgmm.posterior.chunked import mixture_draws
 from pymc_dpgmm.posterior.draws import check_probability
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
@@ -335,7 +335,7 @@ def membership(
     draws.refuse_atoms("dp.membership")
     question = read_question(draws, x, [], given)
     clusters = draws.reference(reference, random_seed)
-    members = membership_of(question.draws.numbers, [of_view.values for of_view in question.new], clusters.labels)
+    members = membership_of(question.draws.numbers, question.new, clusters.labels)
     is_density = all(view.is_density for view in question.draws.views)
     dim = draws.cluster_dim()
     return xr.Dataset(

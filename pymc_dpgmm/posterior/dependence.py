@@ -7,10 +7,12 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
+from pymc_dpgmm.native.compiled import logger
 from pymc_dpgmm.posterior.arrays.dependence import mutual_information
 from pymc_dpgmm.posterior.arrays.predictions import Unknown, log_densities
 from pymc_dpgmm.posterior.chunked import mixture_draws
 from pymc_dpgmm.posterior.draws import check_probability
+from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.questions import chosen_columns, names_of_columns, read_question
 from pymc_dpgmm.tables.checks import check_count, is_sparse, listed
@@ -136,7 +138,8 @@ def dependence(
     idata, name, group, model
         As in :func:`predict`.
     columns : list of str or int, optional
-        Columns or views, by default all columns that have neither covariates, exposure nor trials.
+        Columns or views, by default all. Those of :class:`DirichletMultinomial` and of sparse rows have no
+        densities of single entries, and are left out.
     probability : float, in (0, 1)
         Probability of the intervals, which have equal tails.
     n_draws : int, >= 1
@@ -150,7 +153,9 @@ def dependence(
     -------
     Dataset
         ``mean``, ``lower`` and ``upper`` (column, other), in bits, with NaN on the diagonal. Estimates for
-        independent columns scatter around 0 and may be a little below it.
+        independent columns scatter around 0 and may be a little below it. The attribute ``left_out`` says which
+        views are left out, and why. Of columns with covariates, exposures, trials or known variances, the answer
+        is given these, as the rows of the data have them.
 
     Raises
     ------
@@ -180,23 +185,19 @@ def dependence(
     draws = mixture_draws(idata, name, model, group)
     draws.refuse_atoms("dp.dependence")
     draws.refuse_powers("dp.dependence")
-    free = [view for view in draws.views if has_single_entries(view) and not view.has_triplets and not view.given]
-    chosen = {view.name: list(range(view.d)) for view in free}
+    left_out = {view.name: why for view in draws.views if (why := _without_entries(draws, view))}
+    chosen = {view.name: list(range(view.d)) for view in draws.views if view.name not in left_out}
+    reasons = "; ".join(f"columns of {name} {why}" for name, why in left_out.items())
     if columns is not None:
         chosen = chosen_columns(draws, columns)
-        others = [view for view in chosen if view not in [each.name for each in free]]
-        if others:
-            raise ValueError(
-                f"columns of {listed(others)} depend on what is given with each row, or are counts of one total: "
-                "leave them out"
-            )
+        if left_out.keys() & chosen.keys():
+            raise ValueError(f"{reasons}: leave them out")
     names = names_of_columns(draws, chosen)
     if len(names) < 2:
-        left_out = [view.name for view in draws.views if view not in free] if columns is None else []
-        raise ValueError(
-            f"dependence is between two columns or more, got {listed(names.values())}"
-            + (f": columns of {listed(left_out)} depend on what is given with each row" if left_out else "")
-        )
+        got = f"dependence is between two columns or more, got {listed(names.values())}"
+        raise ValueError(got + (f"; {reasons}" if reasons and columns is None else ""))
+    if reasons and columns is None:
+        logger.info(f"dp.dependence leaves out: {reasons}")
     some = draws.of_views(list(chosen))
     number = {view.name: v for v, view in enumerate(some.views)}
     places = [(number[view], j) for view, j in names]
@@ -207,5 +208,14 @@ def dependence(
     return xr.Dataset(
         {"mean": (dims, bits.mean(axis=0)), "lower": (dims, lower), "upper": (dims, upper)},
         coords={"column": labels, "other": labels},
-        attrs={"probability": probability, "unit": "bits"},
+        attrs={"probability": probability, "unit": "bits", "left_out": reasons if columns is None else ""},
     )
+
+
+def _without_entries(draws: MixtureDraws, view: NamedView) -> str:
+    """Return why the columns of a view cannot be drawn and looked at one by one, "" if they can."""
+    if view.has_triplets or not has_single_entries(view):
+        return "are counts of one total, or sparse, and have no densities of single entries"
+    if any(np.ndim(value) for value in view.given.values()) and not draws.drawn.n:
+        return "come with numbers that are in chunks, and not in memory"
+    return ""

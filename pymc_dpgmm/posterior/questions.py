@@ -184,12 +184,13 @@ def read_question(
                 continue
         columns += [Column(view, j, names[view.name, j]) for j in positions]
         used.append(view)
-        questions.append(Unknown(_with_given(draws, view, values, given, rows), np.array(positions, dtype=int)))
+        complete = _with_given(draws, view, values, given, rows, is_asked=bool(positions))
+        questions.append(Unknown(complete, np.array(positions, dtype=int)))
     if not used:
         # Nothing is known at all: the clusters have their weights.
         view = next((view for view in draws.views if _is_complete(draws, view, given)), draws.views[0])
         used.append(view)
-        values = _with_given(draws, view, entries[view.name], given, rows)
+        values = _with_given(draws, view, entries[view.name], given, rows, is_asked=False)
         questions.append(Unknown(values, np.array([], dtype=int)))
     _warn_of_offsets(used)
     some = draws.of_views([view.name for view in used])
@@ -442,14 +443,22 @@ def names_of_columns(draws: MixtureDraws, asked: Mapping[str, list[int]]) -> dic
     return {key: f"{key[0]}_{name}" if name in repeated else name for key, name in found.items()}
 
 
-def _with_given(draws: MixtureDraws, view: Any, values: Any, given: Any, rows: Rows) -> Any:
-    """Return new rows with columns for their covariates, after checks."""
+def _with_given(draws: MixtureDraws, view: Any, values: Any, given: Any, rows: Rows, *, is_asked: bool) -> Any:
+    """Return new rows with columns for what is given with them, such as covariates and totals, after checks.
+
+    It is needed for rows of which nothing is known if columns of the view are asked for.
+    """
     if isinstance(view, ParametersView):
         return values
     of_view = draws.given_of(view, given)
     if is_sparse(values) or not np.isnan(values).all():
-        return view.check_new(values, of_view, rows)
-    # What a family computes from rows, such as totals, is not there for rows that are unknown.
+        complete = view.check_new(values, of_view, rows)
+        if is_asked:
+            # What a family computes from rows is not there for those of which nothing is known.
+            lacking = np.isnan(complete[:, view.d :]).any(axis=1)
+            if lacking.any():
+                complete[lacking, view.d :] = view.check_given(len(values), of_view, rows)[lacking]
+        return complete
     complete = np.concatenate([values, view.check_given(len(values), of_view, rows)], axis=1)
     view.family.check_with_gaps(view.params(0), complete)
     return complete

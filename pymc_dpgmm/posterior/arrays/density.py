@@ -1,14 +1,11 @@
-"""Posterior densities at points, and cluster probabilities of new rows."""
+"""Posterior densities at points."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 from pymc_dpgmm.posterior.arrays.measures import draw_measure
 from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers, ViewDraws
-from pymc_dpgmm.posterior.arrays.partitions import shares_of_reference
 
 # How far beyond the data a grid reaches, as a share of their range.
 _BEYOND = 0.1
@@ -67,35 +64,3 @@ def grid(view: ViewDraws, column: int, n: int, n_draws: int) -> np.ndarray:
         # Of positive numbers 0 is none, and a density may have no limit there: half a step from it is.
         least = (high + beyond) / (2 * n)
     return np.linspace(max(low - beyond, least), min(high + beyond, largest), n)
-
-
-class Membership(NamedTuple):
-    """Probabilities of K clusters of a reference (m, K) and of a new cluster (m,), and log densities (m,)."""
-
-    probability: np.ndarray
-    new_cluster: np.ndarray
-    log_density: np.ndarray
-
-
-def membership_of(mixture: MixtureNumbers, new: Sequence[Any], reference: np.ndarray) -> Membership:
-    """Return the probabilities that m new rows belong to the clusters of a reference (n,).
-
-    ``new`` has the columns of the new rows in each view.
-    """
-    n_clusters, m = int(reference.max()) + 1, new[0].shape[0]
-    # Draws condition on the data alone. Weights by the density of the new row make them condition on it too.
-    total = np.full((m, n_clusters + 1), -np.inf)
-    for partition in mixture.partitions(new):
-        seats = partition.seats.probabilities()
-        n_drawn = len(partition.sizes)
-        pairs = np.bincount(partition.labels * n_clusters + reference, minlength=n_drawn * n_clusters)
-        shares = np.zeros((n_drawn + 1, n_clusters + 1))
-        shares[:-1, :-1] = shares_of_reference(pairs.reshape(n_drawn, n_clusters))
-        shares[-1, -1] = 1.0
-        with np.errstate(divide="ignore"):
-            log_joint = sum((clusters.log_predictives() for clusters in partition.views), start=np.log(seats))
-            largest = log_joint.max(axis=1, keepdims=True)
-            total = np.logaddexp(total, largest + np.log(np.exp(log_joint - largest) @ shares))
-    log_density = logsumexp(total, axis=1)
-    probability = np.exp(total - log_density[:, None])
-    return Membership(probability[:, :-1], probability[:, -1], log_density - np.log(mixture.n_draws))

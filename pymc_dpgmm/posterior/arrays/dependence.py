@@ -19,7 +19,8 @@ def mutual_information(
     r"""Return the mutual information of pairs of columns under draws of the random mixing measure.
 
     Of columns a and b it is :math:`E \log_2 p(a, b) / (p(a) p(b))` (Cover and Thomas 2006, eq. 2.28), here a mean
-    over rows that are drawn from the mixture. It is unbiased; of independent columns it scatters around 0.
+    over rows that are drawn from the mixture. It is unbiased; of independent columns it scatters around 0. It is
+    conditional on what comes with the rows, such as covariates, exposures and trials, as the data have these.
 
     Parameters
     ----------
@@ -36,6 +37,23 @@ def mutual_information(
     return np.array([_of_draw(partition, columns, n_rows, rng) for partition in mixture.partitions()])
 
 
+def _given(partition: Partition, n_rows: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """Return what comes with rows, such as exposures, in each view: that of rows of the data, drawn at random."""
+    chosen: dict[int, np.ndarray] = {}
+    found = []
+    for clusters in partition.views:
+        view = clusters.view
+        if all(np.ndim(value) == 0 for value in view.given.values()):
+            columns = view.base(partition.draw).given_columns((n_rows, view.d), np.empty((n_rows, view.d)))
+            found.append(np.concatenate([np.empty((n_rows, 0)), *columns], axis=1))
+            continue
+        values = clusters.values
+        # Views of the same rows have those of the same row.
+        rows = chosen.setdefault(len(values), rng.integers(len(values), size=n_rows))
+        found.append(values[rows, view.d :])
+    return found
+
+
 def _of_draw(
     partition: Partition, columns: Sequence[tuple[int, int]], n_rows: int, rng: np.random.Generator
 ) -> np.ndarray:
@@ -46,17 +64,17 @@ def _of_draw(
     with np.errstate(divide="ignore"):
         log_weights = np.log(weights)
     components = [clusters.family.component for clusters in partition.views]
-    no_covariates = np.empty((n_rows, 0))
+    given = _given(partition, n_rows, rng)
     rows = [
-        component.draw_rows(rng, drawn, labels, no_covariates)
-        for component, drawn in zip(components, measure.drawn, strict=True)
+        component.draw_rows(rng, drawn, labels, of_view)
+        for component, drawn, of_view in zip(components, measure.drawn, given, strict=True)
     ]
 
     def in_clusters(v: int, *chosen: int) -> np.ndarray:
         """Return log densities of some columns of a view in each cluster: (n, K)."""
         values = np.full_like(rows[v], np.nan)
         values[:, chosen] = rows[v][:, chosen]
-        return partition.views[v].log_densities(measure.drawn[v], values)
+        return partition.views[v].log_densities(measure.drawn[v], np.hstack([values, given[v]]))
 
     alone = [in_clusters(v, j) for v, j in columns]
     marginal = [logsumexp(log_weights + log_p, axis=1) for log_p in alone]

@@ -24,6 +24,7 @@ from scipy.special import logsumexp, softmax
 from pymc_dpgmm.families.contract.component import Drawn
 from pymc_dpgmm.posterior.arrays.measures import Measure, draw_measure
 from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers, Partition, ViewDraws
+from pymc_dpgmm.posterior.arrays.partitions import shares_of_reference
 from pymc_dpgmm.tables.checks import is_sparse
 
 
@@ -119,6 +120,34 @@ def log_densities(mixture: MixtureNumbers, new: Sequence[Unknown]) -> np.ndarray
     for partition in mixture.partitions(rows.values):
         total = np.logaddexp(total, logsumexp(rows.log_joint(partition), axis=1))
     return total - np.log(mixture.n_draws)
+
+
+class Membership(NamedTuple):
+    """Probabilities of K clusters of a reference (m, K) and of a new cluster (m,), and log densities (m,)."""
+
+    probability: np.ndarray
+    new_cluster: np.ndarray
+    log_density: np.ndarray
+
+
+def membership_of(mixture: MixtureNumbers, new: Sequence[Unknown], reference: np.ndarray) -> Membership:
+    """Return the probabilities that m new rows belong to the clusters of a reference (n,), given what is known."""
+    n_clusters, rows = int(reference.max()) + 1, _Rows(mixture.views, new)
+    # Draws condition on the data alone. Weights by the density of the new row make them condition on it too.
+    total = np.full((rows.n_rows, n_clusters + 1), -np.inf)
+    for partition in mixture.partitions(rows.values):
+        n_drawn = len(partition.sizes)
+        pairs = np.bincount(partition.labels * n_clusters + reference, minlength=n_drawn * n_clusters)
+        shares = np.zeros((n_drawn + 1, n_clusters + 1))
+        shares[:-1, :-1] = shares_of_reference(pairs.reshape(n_drawn, n_clusters))
+        shares[-1, -1] = 1.0
+        log_joint = rows.log_joint(partition)
+        with np.errstate(divide="ignore"):
+            largest = log_joint.max(axis=1, keepdims=True)
+            total = np.logaddexp(total, largest + np.log(np.exp(log_joint - largest) @ shares))
+    log_density = logsumexp(total, axis=1)
+    probability = np.exp(total - log_density[:, None])
+    return Membership(probability[:, :-1], probability[:, -1], log_density - np.log(mixture.n_draws))
 
 
 def _mean_over_clusters(log_joint: np.ndarray, means: np.ndarray) -> np.ndarray:
