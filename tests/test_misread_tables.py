@@ -753,3 +753,31 @@ def test_groups_of_one_name_as_text_are_refused():
             pytest.raises(ValueError, match="several groups have the name '1', as text and as a number"),
         ):
             mixture("y", *arguments, dp.NormalInverseGamma, observed=np.arange(10.0) ** 2, group=group)
+
+
+def test_a_view_that_is_named_like_its_own_column_is_told_apart():
+    """One-dimensional entries under such a name are the column, as they are under any other column's name."""
+    z = np.arange(40) % 2
+    table = pd.DataFrame({"x": 9.0 * z, "z": 5.0 * z}) + np.random.default_rng(0).normal(size=(40, 2))
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, {"x": dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0)}, observed={"x": table})
+    idata = sample(model, 30, tune=30, chains=1, random_seed=1)
+    of_column = dp.log_density(idata, "y", pd.DataFrame({"x": [0.0, 9.0]}))
+    for rows in ({"x": [0.0, 9.0]}, {"x": pd.Series([0.0, 9.0])}, {"x": np.array([0.0, 9.0])}):
+        xr.testing.assert_identical(dp.log_density(idata, "y", rows), of_column)
+    assert dp.log_density(idata, "y", {"x": 9.0}).sizes["new_row"] == 1
+    whole = dp.log_density(idata, "y", table.iloc[:1])
+    for rows in ({"x": table.iloc[:1]}, {"x": table.to_numpy()[:1]}):
+        np.testing.assert_array_equal(dp.log_density(idata, "y", rows)["row"], whole["row"])
+
+
+def test_advice_on_names_of_two_meanings_works(two_lengths):
+    """What the messages say to do instead is taken."""
+    found = dp.predict(two_lengths, "y", {"y_sepal": pd.DataFrame({"length": [9.0]})}, of="width", random_seed=1)
+    np.testing.assert_allclose(found["mean"], 9.0, atol=2.0)
+    with pytest.raises(ValueError, match="call the view 'y_sepal'.*by name='y_petal'"):
+        dp.predict(two_lengths, "y", {"petal": pd.DataFrame({"length": [9.0]})}, of="sepal")
+    assert (
+        dp.predict(two_lengths, "y", {"petal": pd.DataFrame({"length": [9.0]})}, of="y_sepal").sizes["column"] == 2
+    )
+    assert dp.predict(two_lengths, "y_petal", pd.DataFrame({"length": [9.0]}), of="sepal").sizes["new_row"] == 1

@@ -219,7 +219,9 @@ def _entries(draws: MixtureDraws, new: Any, rows: Rows) -> dict[str, Any]:
     if isinstance(new, Mapping) and not hasattr(new, "columns"):
         views = {draws.view_name(view): view for view in known} | {view.name: view for view in known}
         unknown = [key for key in new if key not in views]
-        if not unknown:
+        # What is called like its view and like one of its columns is the column, unless it is a table.
+        are_columns = [key for key in new if _is_own_column(draws, key, views.get(key), new[key])]
+        if not unknown and not are_columns:
             for key, of_view in new.items():
                 _refuse_of_two_meanings(draws, key, views[key], of_view)
             return {views[key].name: _read(draws, views[key], of_view, rows) for key, of_view in new.items()}
@@ -241,13 +243,20 @@ def _entries(draws: MixtureDraws, new: Any, rows: Rows) -> dict[str, Any]:
     return _divided(draws, table, rows)
 
 
+def _is_own_column(draws: MixtureDraws, key: Any, view: NamedView | None, entries: Any) -> bool:
+    """Tell whether the name of a view of several columns is also that of one of them, and entries are no table."""
+    is_table = _has_columns(entries) or np.ndim(entries) > 1
+    return view is not None and view.d > 1 and not is_table and as_text(key) in _named(draws, view)
+
+
 def _refuse_of_two_meanings(draws: MixtureDraws, key: str, view: NamedView, entries: Any) -> None:
     """Raise ValueError for entries that may be those of a view or of another view's column: no table."""
     owners = [each for each in draws.views if as_text(key) in _named(draws, each) and each is not view]
-    if owners and np.ndim(entries) < 2 and not _has_columns(entries):
+    if owners and key != view.name and np.ndim(entries) < 2 and not _has_columns(entries):
+        of_owner = draws.view_name(owners[0])
         raise ValueError(
-            f"{key!r} is a view, and a column of the view {draws.view_name(owners[0])!r}: new rows with this name "
-            "could be either. Give the rows of each view as a frame"
+            f"{key!r} is a view, and a column of the view {of_owner!r}: new rows with this name could be either. "
+            f"Call the view {view.name!r}, or give the column in a frame, {{{of_owner!r}: frame}}"
         )
 
 
@@ -305,6 +314,10 @@ def _read(draws: MixtureDraws, view: NamedView, new: Any, rows: Rows) -> Any:
             )
         _warn_of_unused(there, names)
         return _read_columns(draws, view, of_view, chosen, rows)
+    if _has_columns(new) and view.is_vector and view.column is None:
+        # The only column of a frame, where the data had no name.
+        table = read_table(new, f"new rows of {view.name}")
+        new = table.of_columns(*table.columns) if table.columns is not None and len(table.columns) == 1 else table
     table = rows.arrange(draws.read_new(view, new))
     return view.codes(table)
 
@@ -409,10 +422,10 @@ def chosen_columns(draws: MixtureDraws, of: Any) -> dict[str, list[int]]:
         if len(owners) > 1:
             raise ValueError(f"several views have a column {wanted!r}: name the view instead, with name=")
         if owners and whole and owners[0] is not whole[0]:
-            names = (
-                f"{draws.view_name(owners[0])!r}, with name=, for the column, or {whole[0].name!r} for the view"
+            raise ValueError(
+                f"{wanted!r} is a view, and a column of another one: call the view {whole[0].name!r}; for the "
+                f"column ask the view that has it, by name={owners[0].name!r} in place of the mixture's name"
             )
-            raise ValueError(f"{wanted!r} is a view, and a column of another one: name {names}")
         if owners:
             view = owners[0]
             positions = [_named(draws, view).index(as_text(wanted))]
