@@ -775,7 +775,7 @@ def test_advice_on_names_of_two_meanings_works(two_lengths):
     """What the messages say to do instead is taken."""
     found = dp.predict(two_lengths, "y", {"y_sepal": pd.DataFrame({"length": [9.0]})}, of="width", random_seed=1)
     np.testing.assert_allclose(found["mean"], 9.0, atol=2.0)
-    with pytest.raises(ValueError, match="call the view 'y_sepal'.*by name='y_petal'"):
+    with pytest.raises(ValueError, match=r"call the view 'y_sepal'.*by name='y_petal'"):
         dp.predict(two_lengths, "y", {"petal": pd.DataFrame({"length": [9.0]})}, of="sepal")
     assert (
         dp.predict(two_lengths, "y", {"petal": pd.DataFrame({"length": [9.0]})}, of="y_sepal").sizes["column"] == 2

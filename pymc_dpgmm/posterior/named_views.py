@@ -58,11 +58,6 @@ def _named_line(x: Any) -> pd.Series | None:
     return x if isinstance(x, pd.Series) else None
 
 
-def _of_levels(codes: np.ndarray, levels: Sequence[Any] | None) -> np.ndarray:
-    """Return the levels of codes, and numbers of a column without levels as they are."""
-    return codes if levels is None else np.asarray(levels, dtype=object)[codes.astype(np.int64)]
-
-
 # Stands for the name of a category where a column has fewer of them than others.
 NO_CATEGORY = "\N{EMPTY SET}"
 
@@ -85,6 +80,8 @@ class NamedView(ViewDraws):
         Dimension and names of the columns of sparse data, which is stored without them.
     given_names : dict
         Names of the columns of covariates, exposures or trials.
+    kinds : sequence of str
+        Of the columns of the data, as in :class:`~pymc_dpgmm.tables.table.Table`; none where they are not known.
     """
 
     is_vector: bool
@@ -93,6 +90,23 @@ class NamedView(ViewDraws):
     column: Any = None
     columns: tuple[str, list[Any]] | None = None
     given_names: Mapping[str, list[Any]] = default(default_factory=dict)
+    kinds: Sequence[str] = ()
+
+    def levels_of(self, j: int) -> list[Any] | None:
+        """Return the levels that codes of a column stand for, if it has categories."""
+        named = None if self.levels is None else self.levels[j]
+        if named is not None or not BASE_MEASURES[self.family.name].takes_categories:
+            return named
+        return list(range(int(self.params(0).levels[j])))
+
+    def as_in_data(self, j: int, values: np.ndarray) -> np.ndarray:
+        """Return numbers of a column as the data had them: levels, bools, or counts as integers."""
+        levels = self.levels_of(j)
+        if levels is not None:
+            return coordinates(levels)[values.astype(np.int64)]
+        if not self.family.component.is_discrete or np.isnan(values).any():
+            return values
+        return values.astype(np.bool_ if self.kinds and self.kinds[j] == "bool" else np.int64)
 
     def named(self, parameter: str) -> str:
         """Return the name of a parameter beside those of other views."""
@@ -225,7 +239,7 @@ class NamedView(ViewDraws):
         line = _named_line(x) if self.d > 1 else None
         if line is not None:
             x = line.to_frame().T.infer_objects()
-        x = self._decoded(_turned(x, dim, what, are_named and self.d > 1), names)
+        x = _turned(x, dim, what, are_named and self.d > 1)
         if not isinstance(x, Table) and not is_sparse(x) and not hasattr(x, "columns"):
             if self.d > 1 and np.ndim(x) == 1:
                 x = [list(x)]
@@ -250,24 +264,6 @@ class NamedView(ViewDraws):
                 f"{what} must have shape {kind} for the columns {listed(names)}, got {table.values.shape}"
             )
         return table
-
-    def _decoded(self, x: Any, names: Sequence[Any]) -> Any:
-        """Replace the codes of categories in results of :func:`sample_new_rows` by their levels.
-
-        Columns that are named may be some of those of the data, in any order.
-        """
-        named = [key for key in getattr(x, "attrs", {}) if str(key).startswith("categories")]
-        if not named or self.levels is None or not hasattr(x, "dims"):
-            return x
-        if self.is_vector:
-            return _of_levels(np.asarray(x).reshape(-1), self.levels[0])
-        coordinate = x.indexes.get(x.dims[-1])
-        columns = list(names if coordinate is None else coordinate)
-        levels = {as_text(name): of_column for name, of_column in zip(names, self.levels, strict=True)}
-        values = np.asarray(x).reshape(-1, len(columns))
-        return pd.DataFrame(
-            {name: _of_levels(values[:, j], levels.get(as_text(name))) for j, name in enumerate(columns)}
-        )
 
     def codes(self, table: Table) -> Any:
         """Return new rows with categories as codes, as the data is stored: (m, d) array or sparse matrix.
@@ -364,6 +360,7 @@ def read_view(source: Source, name: str, record: Mapping[str, Any], n_labels: in
         categories=record["categories"],
         levels=record.get("levels", record["categories"]),
         given_names=record.get("given_names", {}),
+        kinds=record.get("kinds") or (),
         column=record["column"],
         columns=(record["column_dim"], record["columns_named"]) if "column_dim" in record else None,
     )

@@ -15,7 +15,6 @@ from pymc_dpgmm.posterior.predict import draws_of
 from pymc_dpgmm.posterior.processes import new_rows_of_process
 from pymc_dpgmm.posterior.questions import read_question
 from pymc_dpgmm.tables.checks import check_count, is_sparse
-from pymc_dpgmm.tables.names import as_text
 
 
 def sample_new_rows(
@@ -61,8 +60,8 @@ def sample_new_rows(
         The rows of each view under its name, (chain, draw, new_row) or (chain, draw, new_row, column), without
         its offset. For a :func:`DirichletProcess`, the parameters of the new rows instead: atoms of clusters, or
         new ones from the base measure. And (chain, draw, new_row) ``cluster``, numbered as in the labels of the
-        draw, with new clusters last. Categories are codes; ``attrs["categories"]`` of a view has their names, or
-        ``attrs["categories[column]"]`` if there are several columns. With ``known``, the draws of the posterior
+        draw, with new clusters last. Entries are as in the data: levels of categories, bools, and counts as
+        integers; columns of different types make an array of objects. With ``known``, the draws of the posterior
         count by what is known; in place of ``cluster`` there is ``effective_draws`` (new_row,), and views of which
         nothing is known or drawn are left out.
 
@@ -135,22 +134,14 @@ def _result(
     variables: dict[str, Any] = dict(more)
     coords = draws.drawn.per_draw() | {"new_row": names_of_rows}
     for view, rows in zip(views, rows_of_views, strict=True):
-        values = draws.drawn.by_chain(rows)
+        values = [draws.drawn.by_chain(view.as_in_data(j, rows[..., j])) for j in range(view.d)]
         if view.is_vector:
-            variables[view.name] = (each, values[..., 0])
+            variables[view.name] = (each, values[0])
         else:
             dim, labels = draws.axis(view, "d", view.d)
-            variables[view.name] = ((*each, dim), values)
             coords[dim] = labels
-    result = xr.Dataset(variables, coords=coords)
-    for view in views:
-        if view.categories is not None:
-            names = draws.column_names(view)
-            named = {
-                as_text(name): categories
-                for name, categories in zip(names, view.categories, strict=True)
-                if categories
-            }
-            keys = {f"categories[{name}]": categories for name, categories in named.items()}
-            result[view.name].attrs |= {"categories": view.categories[0]} if view.is_vector else keys
-    return result
+            # Columns of text beside others keep their types.
+            are_alike = len({column.dtype.kind for column in values}) == 1
+            stacked = np.stack(values if are_alike else [column.astype(object) for column in values], axis=-1)
+            variables[view.name] = ((*each, dim), stacked)
+    return xr.Dataset(variables, coords=coords)

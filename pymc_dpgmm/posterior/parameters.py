@@ -69,6 +69,13 @@ class ParametersView:
             self.directions += [key in self._atoms.directions] * len(places)
         self.d = len(self.columns)
 
+    def levels_of(self, j: int) -> None:
+        """Return None: parameters have no levels."""
+
+    def as_in_data(self, j: int, values: np.ndarray) -> np.ndarray:
+        """Return numbers of a column as they are."""
+        return values
+
     def table(self, new: Any) -> "ParametersView":
         """Return the view itself, whose :meth:`at` gives the clusters of each draw: new rows have none."""
         return self

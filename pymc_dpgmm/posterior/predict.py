@@ -276,7 +276,7 @@ def _draws(question: Question, rng: np.random.Generator, progressbar: bool) -> x
     variables = {}
     for j, column in enumerate(question.columns):
         name = f"{column.view.name}_{column.name}" if column.name in taken else column.name
-        variables[name] = (("chain", "draw", "new_row"), _decoded(column, by_chain[..., j]))
+        variables[name] = (("chain", "draw", "new_row"), column.view.as_in_data(column.position, by_chain[..., j]))
     return _with_rows(question, xr.Dataset(variables, coords=per_draw), effective)
 
 
@@ -295,11 +295,6 @@ def draws_of(
         effective.append(worth)
     values = np.concatenate(found, axis=1)
     return np.where(np.isnan(question.known), values, question.known), np.concatenate(effective)
-
-
-def _decoded(column: Column, codes: np.ndarray) -> np.ndarray:
-    """Return the levels that codes stand for."""
-    return codes if column.levels is None else coordinates(column.levels)[codes.astype(np.int64)]
 
 
 def quantiles_of(

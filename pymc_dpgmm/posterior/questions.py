@@ -36,11 +36,8 @@ class Column(NamedTuple):
     @property
     def levels(self) -> list[Any] | None:
         """The levels that codes of the column stand for, if it has categories."""
-        named = None if self.view.levels is None else self.view.levels[self.position]
-        base = BASE_MEASURES.get(self.view.family.name)
-        if named is not None or base is None or not base.takes_categories:
-            return named
-        return list(range(int(self.view.params(0).levels[self.position])))
+        levels: list[Any] | None = self.view.levels_of(self.position)
+        return levels
 
     @property
     def is_binary(self) -> bool:

@@ -399,7 +399,7 @@ def check_power(power: Any, observed: Any) -> None:
 def _names_in(checked: Observed | None) -> dict[str, Any]:
     """Return the names in the data of categories, and of the column of (n,) data."""
     if checked is None:
-        return {"categories": None, "levels": None, "column": None}
+        return {"categories": None, "levels": None, "column": None, "kinds": None}
     levels, columns = checked.levels, checked.table.columns
     has_levels = any(of_column is not None for of_column in levels)
     return {
@@ -410,6 +410,8 @@ def _names_in(checked: Observed | None) -> dict[str, Any]:
         if has_levels
         else None,
         "column": as_plain(columns[0]) if checked.table.is_vector and columns else None,
+        # Of many columns, as of words, all alike.
+        "kinds": list(checked.table.kinds) if "bool" in checked.table.kinds else None,
     }
 
 
