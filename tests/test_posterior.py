@@ -5,13 +5,16 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
+from scipy.stats import norm
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.native.threads import Threads
 from pymc_dpgmm.partitions.labels import canonical_labels
+from pymc_dpgmm.partitions.priors import chinese_restaurant
 from pymc_dpgmm.posterior.arrays import point_partition as arrays
 from pymc_dpgmm.posterior.arrays.losses import losses_between
 from pymc_dpgmm.posterior.arrays.point_partition import search_point_partition
+from pymc_dpgmm.posterior.arrays.seats import GibbsSeats
 from pymc_dpgmm.testing import partitions
 
 
@@ -289,3 +292,18 @@ def test_one_chain_or_draw_chosen_by_its_name_keeps_its_concentration():
         idata = pm.sample(4, tune=4, chains=2, cores=1, random_seed=1, progressbar=False)
     whole = dp.density(idata.sel(chain=[1]), "y", [0.0], random_seed=1)
     xr.testing.assert_identical(dp.density(idata.sel(chain=1), "y", [0.0], random_seed=1), whole)
+
+
+def test_small_clusters_are_there_for_limits_in_the_tails():
+    """The random density far from the data, of clusters with small weights, against deep stick-breaking by NumPy."""
+    rng, n_draws = np.random.default_rng(0), 3_000
+    seats = GibbsSeats(chinese_restaurant(1.0), np.array([3]))
+    found, expected = np.empty(n_draws), np.empty(n_draws)
+    for s in range(n_draws):
+        weights = seats.draw_all(rng)[0, 1:]
+        found[s] = weights @ norm.pdf(2.0, rng.normal(size=len(weights)), 0.1)
+        left = np.cumprod(1.0 - (shares := rng.beta(1.0, 1.0, size=100)))
+        weights = rng.beta(1.0, 3.0) * shares * np.append(1.0, left[:-1])
+        expected[s] = weights @ norm.pdf(2.0, rng.normal(size=100), 0.1)
+    for q in (0.3, 0.5, 0.8):
+        assert abs(np.log10(np.quantile(found, q) / np.quantile(expected, q))) < 1.0

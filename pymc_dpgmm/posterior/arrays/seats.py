@@ -14,8 +14,9 @@ from pymc_dpgmm.partitions.draws import (
 from pymc_dpgmm.partitions.priors import GibbsType, chinese_restaurant
 
 # Stick-breaking draws clusters without rows until the weight left is SMALLEST, or MOST of them have been drawn. A
-# last cluster takes the rest, so that weights add up to one.
-SMALLEST = 1e-4
+# last cluster takes the rest, so that weights add up to one. What is left decides where limits in the tails of a
+# density end. With a discount, clusters become small so slowly that it would take thousands of them.
+SMALLEST, SMALLEST_WITH_DISCOUNT = 1e-10, 1e-4
 MOST = 1_000
 
 
@@ -65,7 +66,8 @@ class GibbsSeats(NamedTuple):
         """Draw the weights, those of clusters without rows by stick-breaking."""
         prior = with_known_components(rng, self.prior, self.sizes)
         *weights, rest = draw_weights(rng, prior, self.sizes)
-        new = draw_new_weights(rng, prior, len(weights), float(rest), SMALLEST, MOST)
+        smallest = SMALLEST if prior.discount == 0.0 else SMALLEST_WITH_DISCOUNT
+        new = draw_new_weights(rng, prior, len(weights), float(rest), smallest, MOST)
         return np.append(weights, new)[None, :]
 
     def draw_of_new(self, rng: np.random.Generator) -> np.ndarray:
