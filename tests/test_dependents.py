@@ -247,3 +247,13 @@ def test_unknowns_that_cannot_be_renumbered_are_told_of(caplog):
         pm.Normal("w", theta[dp.CRP("z", 1.0, 4)], 1.0, observed=np.zeros(4))
         dp.DPMixtureStep()
     assert "theta: unknowns that z indexes, which cannot be renumbered" in caplog.text
+
+
+def test_potentials_are_not_in_the_prior_of_the_number_of_clusters():
+    with pm.Model() as model:
+        dp.DPMixture("y", 0.9, dp.NormalInverseGamma(**BASE), observed=ROWS)
+        pm.Potential("few", -1.5 * model["y_n_clusters"].astype("float64"))
+        pm.Normal("w", model["y_labels"].astype("float64"), 1.0, observed=EXTRA)
+    idata = sampled.sample(model, 20, tune=20, chains=1, random_seed=1)
+    with pytest.warns(UserWarning, match=r"the potentials \['few'\] change"):
+        dp.n_clusters(idata, "y")

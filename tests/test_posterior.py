@@ -295,7 +295,7 @@ def test_one_chain_or_draw_chosen_by_its_name_keeps_its_concentration():
 
 
 def test_small_clusters_are_there_for_limits_in_the_tails():
-    """The random density far from the data, of clusters with small weights, against deep stick-breaking by NumPy."""
+    """The random density far from the data, against deep stick-breaking by NumPy."""
     rng, n_draws = np.random.default_rng(0), 3_000
     seats = GibbsSeats(chinese_restaurant(1.0), np.array([3]))
     found, expected = np.empty(n_draws), np.empty(n_draws)

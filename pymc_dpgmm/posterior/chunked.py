@@ -63,7 +63,7 @@ class ChunkedDraws(MixtureDraws):
         shape = (clusters.sizes["chain"], clusters.sizes["draw"], 0)
         no_labels = xr.DataArray(np.empty(shape, dtype=np.int64), dims=("chain", "draw", self.row), coords=chosen)
         self.drawn = DrawnLabels(no_labels, self.row)
-        self.is_constrained, self.others_on_labels, self.groups = False, [], None
+        self.is_constrained, self.others_on_labels, self.potentials_on_labels, self.groups = False, [], [], None
         source = Source(idata, self.drawn, model)
         self._prior = StoredPrior(source, record["chunked"], prior, int(record["rows"]))
         self._records, self._every_view = [prior, record], [name]

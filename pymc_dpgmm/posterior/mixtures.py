@@ -62,6 +62,7 @@ class MixtureDraws:
         record = record_of(records, self.labels_name)
         self.is_constrained = bool(record["is_constrained"])
         self.others_on_labels: list[str] = record.get("dependents", [])
+        self.potentials_on_labels: list[str] = record.get("potentials", [])
         self.groups = StoredGroups(source, self.labels_name, record, group) if "groups" in record else None
         if group is not None and self.groups is None:
             raise ValueError(f"the rows of {self.labels_name} are in no groups: leave out group={group!r}")

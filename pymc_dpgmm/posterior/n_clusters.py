@@ -1,5 +1,6 @@
 """Prior and posterior distribution of the number of clusters."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import xarray as xr
 from pymc_dpgmm.partitions.n_clusters import n_clusters_pmf
 from pymc_dpgmm.posterior.arrays.partitions import posterior_pmf
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
+from pymc_dpgmm.tables.checks import listed
 
 # Number of draws of hyperparameters over which prior probabilities are averaged.
 _N_DRAWS = 1_000
@@ -37,7 +39,8 @@ def n_clusters(idata: Any, name: str, *, model: pm.Model | None = None, random_s
     -------
     Dataset
         ``prior`` and ``posterior`` (n_clusters,), from 1 to the largest number of clusters with a probability
-        above 1e-4. The prior ignores ``known_labels`` and ``must_link``.
+        above 1e-4. The prior ignores ``known_labels`` and ``must_link``, and potentials of the labels, of which a
+        warning tells.
 
     Raises
     ------
@@ -64,6 +67,14 @@ def n_clusters_of(draws: MixtureDraws, model: pm.Model | None, random_seed: Any)
     """Return the result of :func:`n_clusters` for draws that have been read already."""
     n = draws.drawn.n
     posterior = posterior_pmf(draws.numbers.labels)
+    if draws.potentials_on_labels:
+        warnings.warn(
+            f"the prior of the number of clusters is that of {draws.labels_name} alone: what the potentials "
+            f"{listed(draws.potentials_on_labels)} change of it is not known. To see it, sample the model with the "
+            "potentials and without the data",
+            UserWarning,
+            stacklevel=3,
+        )
     prior = np.mean([n_clusters_pmf(p, n) for p in draws.priors(model, _N_DRAWS, random_seed)], axis=0)
     last = int(np.flatnonzero((prior > 1e-4) | (posterior > 1e-4))[-1])
     return xr.Dataset(

@@ -46,7 +46,8 @@ class Dependents:
         for other in others:
             _check_no_weights(model, labels, other)
         # With such dependents, rows of a mixture cannot be left out one at a time for leave-one-out densities.
-        amend_record(model, labels.name, {"dependents": [other.name for other in others]})
+        potentials = [other.name for other in others if other in model.potentials]
+        amend_record(model, labels.name, {"dependents": self.watched, "potentials": potentials})
         indexed = _indexed_by(model, labels, others)
         behind = [other for theta in indexed for other in (theta, *dependents(model, theta))]
         logp = model.logp(vars=list(dict.fromkeys([*others, *behind])))
