@@ -615,7 +615,8 @@ def test_parameters_of_rows_are_those_of_their_clusters():
     times = 4_000
     idata = fixed(base, data, n_draws=times)
     found = dp.row_parameters(idata, "y", n_draws=times, random_seed=1)
-    of_rows = found["mean"].transpose("sample", ...).to_numpy()
+    assert found["mean"].dims[:2] == ("chain", "draw")
+    of_rows = found["mean"].stack(sample=("chain", "draw")).transpose("sample", ...).to_numpy()
     np.testing.assert_array_equal(of_rows[:, [1, 2]], of_rows[:, [4, 1]])
     precision = 1.0 / np.linspace(0.1, 0.9, 6)[:, None]
     for k in range(3):
@@ -623,7 +624,9 @@ def test_parameters_of_rows_are_those_of_their_clusters():
         total = 1.0 / 1.5 + precision[own].sum()
         weighted = (precision[own] * data[own]).sum(axis=0)
         wanted = (np.array([0.3, 1.0]) / 1.5 + weighted) / total
-        error = 4.0 * np.sqrt(1.0 / total / found.sizes["sample"])
+        error = 4.0 * np.sqrt(1.0 / total / len(of_rows))
         assert np.all(np.abs(of_rows[:, own].mean(axis=0) - wanted) < error)
     few = dp.row_parameters(idata, "y", n_draws=7, random_seed=1)
-    assert few.sizes["sample"] == 7
+    n_chains = idata.posterior.sizes["chain"]
+    assert (few.sizes["chain"], few.sizes["draw"]) == (n_chains, 7 // n_chains)
+    assert set(few["draw"].to_numpy()) <= set(idata.posterior["draw"].to_numpy())

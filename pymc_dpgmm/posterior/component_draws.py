@@ -7,6 +7,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dpgmm.posterior.arrays.components import Parameters, draw_aligned, draw_of_rows, draw_ragged
+from pymc_dpgmm.posterior.arrays.mixtures import spread
 from pymc_dpgmm.posterior.chunked import mixture_draws
 from pymc_dpgmm.posterior.draws import Reference
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
@@ -117,10 +118,11 @@ def aligned_components(
 def row_parameters(
     idata: Any, name: str, *, n_draws: int = 1000, random_seed: Any = None, model: pm.Model | None = None
 ) -> xr.Dataset:
-    """Draw for every row the parameters of its cluster: effects of rows, which shrink towards each other.
+    """Draw for every row the parameters of its cluster, which shrink the rows towards each other.
 
     In each draw of the partition, the parameters of the clusters are drawn from their posterior, and each row, or
-    unit, has those of its cluster. Nothing needs to be aligned across draws, since rows keep their names.
+    unit, has those of its cluster. Nothing needs to be aligned across draws, since rows keep their names. The
+    effect of a latent row (``shape=``) is none of these: it is the variable itself, ``idata.posterior[name]``.
 
     Parameters
     ----------
@@ -129,7 +131,7 @@ def row_parameters(
     name : str
         Name of the mixture, of one of its views, or of its labels.
     n_draws : int, >= 1
-        Draws of the posterior that are used, spread over all of them.
+        Draws of the posterior that are used, as many of each chain, spread over all of them.
     random_seed : int or numpy.random.Generator, optional
     model : pm.Model, optional
         Needed in the cases that :func:`component_draws` names.
@@ -137,9 +139,8 @@ def row_parameters(
     Returns
     -------
     Dataset
-        (sample, row, ...) the parameters of the family, such as ``mean`` and ``variance``, under the names of
-        :func:`component_draws`. ``sample`` has the coordinates ``chain`` and ``draw``; the rows have the dimension
-        and the names of the labels.
+        (chain, draw, row, ...) the parameters of the family, such as ``mean`` and ``variance``, under the names of
+        :func:`component_draws`; the rows have the dimension and the names of the labels.
 
     Raises
     ------
@@ -153,20 +154,20 @@ def row_parameters(
     >>> with pm.Model():
     ...     y = dp.DPMixture("y", 1.0, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
     ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
-    >>> dp.row_parameters(idata, "y", random_seed=1)["mean"].median("sample").round().to_numpy()
+    >>> dp.row_parameters(idata, "y", random_seed=1)["mean"].median(("chain", "draw")).round().to_numpy()
     array([-2., -2., -2.,  4.,  4.,  4.])
     """
     check_count("n_draws", n_draws, 1)
     draws = MixtureDraws(idata, name, model)
-    used = draws.numbers.at_most(n_draws)
-    parameters = draw_of_rows(used, np.random.default_rng(random_seed))
-    per_draw, taken = draws.drawn.per_draw(), np.asarray(used.used)
-    chains, positions = np.divmod(taken, draws.drawn.shape[1])
-    coords = draws.drawn.coords() | {
-        "chain": ("sample", per_draw["chain"][chains]),
-        "draw": ("sample", per_draw["draw"][positions]),
-    }
-    return _with_parameters(draws, ("sample", draws.row), parameters, {}, coords)
+    n_chains, n_of_chain, _ = draws.drawn.shape
+    # The same draws of every chain.
+    taken = np.asarray(spread(n_of_chain, max(n_draws // n_chains, 1)))
+    used = draws.numbers._replace(used=(np.arange(n_chains)[:, None] * n_of_chain + taken).ravel().tolist())
+    drawn = draw_of_rows(used, np.random.default_rng(random_seed))
+    parameters = {key: values.reshape(n_chains, len(taken), *values.shape[1:]) for key, values in drawn.items()}
+    per_draw = draws.drawn.per_draw()
+    coords = draws.drawn.coords() | per_draw | {"draw": per_draw["draw"][taken]}
+    return _with_parameters(draws, ("chain", "draw", draws.row), parameters, {}, coords)
 
 
 def ragged_components(draws: MixtureDraws, rng: np.random.Generator) -> xr.Dataset:

@@ -70,8 +70,8 @@ def n_clusters_of(draws: MixtureDraws, model: pm.Model | None, random_seed: Any)
     if draws.potentials_on_labels:
         warnings.warn(
             f"the prior of the number of clusters is that of {draws.labels_name} alone: what the potentials "
-            f"{listed(draws.potentials_on_labels)} change of it is not known. To see it, sample the model with the "
-            "potentials and without the data",
+            f"{listed(draws.potentials_on_labels)} change of it is not known. To see it, sample the model with "
+            "the potentials and without the data",
             UserWarning,
             stacklevel=3,
         )
