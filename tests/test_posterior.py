@@ -226,7 +226,7 @@ def test_numbers_of_partitions():
 
 def test_diagnostics_are_what_arviz_takes():
     summary = az.summary(dp.partition_diagnostics(stuck(same=True), "y"))
-    assert {"n_clusters", "entropy", "share[1]", "distance[0]"} < set(summary.index)
+    assert {"n_clusters", "entropy", "share[largest]", "distance[0]"} < set(summary.index)
 
 
 def test_credible_balls():

@@ -218,7 +218,7 @@ def test_what_varies_little_beside_its_mean_varies():
 def test_one_draw_is_printed_with_its_digits():
     _, idata = drawn()
     one = dp.summary(idata.isel(draw=[1], chain=[0]), "y", TRUTH, random_seed=1)
-    line = next(line for line in repr(one).split("\n") if line.startswith("share[1]"))
+    line = next(line for line in repr(one).split("\n") if line.startswith("share[largest]"))
     assert line.split()[1] == "0.600"
 
 

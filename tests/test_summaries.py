@@ -1,5 +1,7 @@
 """Tables and pictures of draws, leave-one-out, and how much partitions owe to the prior."""
 
+import importlib
+
 import arviz as az
 import exact
 import matplotlib as mpl
@@ -42,7 +44,7 @@ def drawn(n_draws=40, columns=("u", "v", "w"), alpha=None):
 def test_summary_has_scalars_and_clusters():
     _, idata = drawn()
     found = dp.summary(idata, "y", random_seed=0)
-    assert {"alpha", "n_clusters", "entropy", "share[1]"} <= set(found.scalars.index)
+    assert {"alpha", "n_clusters", "entropy", "share[largest]"} <= set(found.scalars.index)
     assert found.scalars.loc["n_clusters", "mean"] == pytest.approx(3.25, abs=0.05)
     table = found.clusters
     assert table["size"].tolist() == [10, 6, 4]
@@ -505,9 +507,11 @@ def test_single_rows_are_not_printed_as_clusters(monkeypatch):
     found = dp.summary(idata, "y", reference, random_seed=0)
     assert found.clusters["size"].tolist() == [8, 6, 4, 1, 1]
     printed = repr(found).split("\n\n")[1].splitlines()
-    assert len(printed) == 2 + 3 + 1
-    assert printed[-1] == "2 rows are clusters by themselves, alone in at most 50% of the draws: 3, 7"
-    assert "alone in at most" in found._repr_html_()
+    assert printed[2 + 3 :] == [
+        "Row 3 is uncertain, a cluster by itself, alone in 25% of the draws",
+        "Row 7 is a cluster by itself, alone in 50% of the draws",
+    ]
+    assert "Row 3 is uncertain" in found._repr_html_()
     figure = dp.plot_clusters(idata, "y", reference, columns=["u", "v"])
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()][-1] == "2 single rows"
@@ -680,3 +684,26 @@ idata = xr.DataTree.from_dict({"posterior": labels})
         sum("image/png" in output.get("data", {}) for output in cell["outputs"]) for cell in notebook["cells"]
     ]
     assert pictures == [0, 1, 1, 1, 1, 1, 1]
+
+
+def test_rows_that_belong_nowhere_have_no_weight_and_parameters(monkeypatch):
+    """One rule in the table, its data frame and draws of components: a row alone in a tenth of the draws."""
+    monkeypatch.setenv("COLUMNS", "200")
+    model, _ = drawn()
+    labels = np.tile(TRUTH, (40, 1))
+    labels[::10, 3] = 3
+    reference = TRUTH.copy()
+    reference[3] = 3
+    module = importlib.import_module("pymc_dpgmm.posterior.point_partition")
+    monkeypatch.setattr(module, "point_partition_of", lambda *args, **kwargs: (reference, 0.0))
+    idata = results(model, {"y_labels": labels, "alpha": RNG.gamma(2.0, size=40)})
+    components = dp.component_draws(idata, "y", random_seed=0)
+    found = dp.summary(idata, "y", random_seed=0)
+    for weight in (components["weight"].mean(("chain", "draw")).to_numpy(), found.clusters["weight"].to_numpy()):
+        assert np.isnan(weight).tolist() == [False, False, False, True]
+    assert np.isnan(components["mean"].sel(cluster=3)).all()
+    assert not np.isnan(components["mean"].sel(cluster=[0, 1, 2])).any()
+    assert "Row 3 is uncertain, a cluster by itself, alone in 10% of the draws" in repr(found)
+    # What a user names is answered.
+    assert not np.isnan(dp.component_draws(idata, "y", reference, random_seed=0)["weight"]).any()
+    assert found.scalars.index[2] == "share[largest]"

@@ -13,6 +13,9 @@ from pymc_dpgmm.posterior.draws import Reference
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.tables.checks import check_count
 
+# Mean purity from which on a cluster of a point partition is one of its own.
+LEAST_PURITY = 0.5
+
 
 def component_draws(
     idata: Any,
@@ -31,7 +34,9 @@ def component_draws(
     ``overlap`` is the share of the reference cluster's rows that this cluster holds; it is low where a draw
     divides the reference cluster. ``purity`` is the share of this cluster's rows that belong to the reference
     cluster; it is low where a draw merges the reference cluster with others. A cluster that is matched to two
-    reference clusters counts for both.
+    reference clusters counts for both. Clusters of the default reference whose mean purity is below one half,
+    which are mostly single rows that belong nowhere with certainty, have NaN in place of the weight and the
+    parameters of the larger clusters that they are a part of.
 
     Parameters
     ----------
@@ -92,7 +97,20 @@ def component_draws(
         if reference is not None:
             raise ValueError("ragged draws are not aligned: leave out either reference or ragged=True")
         return ragged_components(draws, rng)
-    return aligned_components(draws, draws.reference(reference), rng)
+    components = aligned_components(draws, draws.reference(reference), rng)
+    return components if reference is not None else of_their_own(components, draws.cluster_dim())
+
+
+def of_their_own(components: xr.Dataset, cluster: str) -> xr.Dataset:
+    """Return components without weight and parameters, NaN, where in most draws a cluster is part of a larger one.
+
+    Its rows, one or a few that belong to no cluster with certainty, would stand there with what others have.
+    """
+    of_others = [
+        name for name in components if cluster in components[name].dims and name not in ("overlap", "purity")
+    ]
+    is_own = components["purity"].mean(("chain", "draw")) >= LEAST_PURITY
+    return components.assign({name: components[name].where(is_own) for name in of_others})
 
 
 def aligned_components(

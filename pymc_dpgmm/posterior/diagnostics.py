@@ -19,6 +19,7 @@ from pymc_dpgmm.posterior.arrays.partitions import (
 from pymc_dpgmm.posterior.chains import words_where_apart
 from pymc_dpgmm.posterior.draws import DrawnLabels, checked_partition, drawn_labels, with_chains_and_draws
 
+_ENDINGS = {1: "st", 2: "nd", 3: "rd"}
 # Chains count as being at different partitions if the R-hat of a distance is larger.
 WORST_R_HAT = 1.05
 
@@ -50,13 +51,14 @@ def partition_diagnostics(
     -------
     Dataset
         (chain, draw) ``n_clusters``; the ``entropy`` of the shares of the clusters, in nats; ``log_joint``, the
-        log density of labels and data given everything else, if it is among the sampler statistics; (chain, draw,
-        largest) ``share``, zero if there are fewer clusters; (chain, draw, reference) ``distance``, the variation
-        of information in bits. With two or more chains, the attribute ``distance_r_hat`` is the largest R-hat of a
-        distance; it is infinite if no chain leaves its partition and these differ. Where it is above 1.05,
-        ``differ`` names the clusters in which chains differ most: see :func:`chain_differences`. Where chains have
-        begun anew at the clusters of another chain in tuning, the attribute ``restarted`` lists them. They no
-        longer come from starts of their own, so that R-hat tells nothing of partitions that no chain has found.
+        log density of labels and data given everything else, if it is among the sampler statistics; (chain,
+        draw, largest) ``share``, by its rank ``"largest"``, ``"2nd"``, ..., zero if there are fewer clusters;
+        (chain, draw, reference) ``distance``, the variation of information in bits. With two or more chains,
+        the attribute ``distance_r_hat`` is the largest R-hat of a distance; it is infinite if no chain leaves
+        its partition and these differ. Where it is above 1.05, ``differ`` names the clusters in which chains
+        differ most: see :func:`chain_differences`. Where chains have begun anew at the clusters of another
+        chain in tuning, the attribute ``restarted`` lists them. They no longer come from starts of their own,
+        so that R-hat tells nothing of partitions that no chain has found.
 
     Raises
     ------
@@ -102,7 +104,9 @@ def diagnostics_of(idata: Any, drawn: DrawnLabels, reference: Any, n_largest: in
     if statistic in statistics:
         joint = drawn.at_draws(statistics[[statistic]])[statistic]
         variables["log_joint"] = (each, joint.transpose(*each).to_numpy())
-    coords = drawn.per_draw() | {"largest": np.arange(n_largest) + 1, "reference": of}
+    # Names that no cluster has: cluster 1 of a point partition is not the largest one.
+    ranks = ["largest", *(f"{k}{_ENDINGS.get(k if k < 20 else k % 10, 'th')}" for k in range(2, n_largest + 1))]
+    coords = drawn.per_draw() | {"largest": ranks, "reference": of}
     result = xr.Dataset(variables, coords=coords)
     if restart in statistics:
         of_chains = with_chains_and_draws(statistics[restart]).isel(draw=-1).astype(bool)

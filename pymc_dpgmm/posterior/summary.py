@@ -13,7 +13,7 @@ import xarray as xr
 from pymc_dpgmm.native.interrupts import imported
 from pymc_dpgmm.posterior.arrays.certainty import certainty_of_rows
 from pymc_dpgmm.posterior.arrays.partitions import canonical_draws
-from pymc_dpgmm.posterior.component_draws import aligned_components
+from pymc_dpgmm.posterior.component_draws import LEAST_PURITY, aligned_components, of_their_own
 from pymc_dpgmm.posterior.diagnostics import diagnostics_of, warn_if_apart
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.named_views import NO_CATEGORY
@@ -41,8 +41,8 @@ class MixtureSummary(NamedTuple):
         ``certainty``, which is the mean of :func:`certainty` over its rows; its mean ``overlap`` and ``purity``
         (see :func:`component_draws`); and posterior means of the weight and the parameters of the matching
         clusters of the draws, or for topics their likeliest words. A small cluster of low purity is, in most
-        draws, a part of a larger one. Clusters of one row are in the data frame, but are not printed: a note below
-        the table names them.
+        draws, a part of a larger one, and has no weight and parameters, NaN. Clusters of one row are in the
+        data frame, but are not printed: a note below the table names them.
     """
 
     scalars: pd.DataFrame
@@ -106,23 +106,22 @@ def _printed_clusters(clusters: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     shown = clusters.drop(index=single) if len(single) < len(clusters) else clusters
     notes = []
     if len(shown) < len(clusters):
-        certainty = clusters.loc[single, "certainty"]
-        named = ", ".join(rows[k] for k in single[:_MOST_NAMED]) + (", ..." if len(single) > _MOST_NAMED else "")
-        alone = f"{certainty.max():.0%} of the draws"
-        notes.append(
-            f"Row {named} is a cluster by itself, alone in {alone}"
-            if len(single) == 1
-            else f"{len(single)} rows are clusters by themselves, alone in at most {alone}: {named}"
-        )
+        alone = clusters.loc[single, "certainty"]
+        for chosen, words in ((alone < 0.5, "uncertain, "), (alone >= 0.5, "")):
+            names = [rows[k] for k, is_chosen in zip(single, chosen, strict=True) if is_chosen]
+            if names:
+                notes.append(_note_of_single(names, words, alone[chosen]))
     if clusters.attrs.get("is_grouped"):
         notes.append("weight is that of a new group without rows; dp.group_weights has those of the groups")
     if clusters.attrs.get("note"):
         notes.append(clusters.attrs["note"])
-    parts = [str(k) for k in shown.index if shown.loc[k, "purity"] < 0.5]
+    parts = [str(k) for k in shown.index if shown.loc[k, "purity"] < LEAST_PURITY]
     if parts:
+        are_left_out = shown.loc[shown["purity"] < LEAST_PURITY, "weight"].isna().all()
+        what = "are left out" if are_left_out else "are those of the larger clusters"
         notes.append(
-            f"Weight and parameters of {', '.join(parts[:_MOST_NAMED])} are those of larger clusters, of which "
-            "their rows are a part in most draws (purity below 0.5)"
+            f"In most draws the rows of {', '.join(parts[:_MOST_NAMED])} are part of larger clusters (purity "
+            f"below {LEAST_PURITY}): weight and parameters {what}"
         )
     if len(shown) > _MOST_LINES:
         notes.append(f"{len(shown) - _MOST_LINES} more clusters are in the frame .clusters of this summary")
@@ -140,14 +139,25 @@ def _printed_clusters(clusters: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     return pd.DataFrame(text, index=shown.index), notes
 
 
+def _note_of_single(names: list[str], words: str, alone: pd.Series) -> str:
+    """Return a line on rows that are clusters by themselves in the reference."""
+    listed = ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")
+    if len(names) == 1:
+        return f"Row {listed} is {words}a cluster by itself, alone in {alone.max():.0%} of the draws"
+    shares = f"{alone.min():.0%} to {alone.max():.0%}" if alone.min() < alone.max() else f"{alone.max():.0%}"
+    return f"{len(names)} rows are {words}clusters by themselves, each alone in {shares} of the draws: {listed}"
+
+
 def _alike(values: pd.Series, digits: int) -> list[str]:
     """Write numbers with the same decimal places, or, if magnitudes differ, the same significant digits."""
-    sizes = values.abs()[values != 0]
+    sizes = values.abs()[values != 0].dropna()
     if len(sizes) and sizes.min() < 0.02 * sizes.max():
         places = [_places(float(value), digits) for value in values]
     else:
         places = [_places(float(values.abs().max()), digits)] * len(values)
-    return [f"{value:.{n_places}f}" for value, n_places in zip(values, places, strict=True)]
+    return [
+        "" if value != value else f"{value:.{n_places}f}" for value, n_places in zip(values, places, strict=True)
+    ]
 
 
 def _places(number: float, digits: int) -> int:
@@ -237,6 +247,8 @@ def summary(
     labels = clusters.labels
     # A group without rows may have no concentration; the mean of its weights does not depend on it.
     components = aligned_components(draws, clusters, rng, mean_weights=draws.groups is not None)
+    if reference is None:
+        components = of_their_own(components, draws.cluster_dim())
     table = _cluster_table(components, draws)
     canonical = canonical_draws(draws.drawn.rows)
     of_rows = certainty_of_rows(labels, canonical)
