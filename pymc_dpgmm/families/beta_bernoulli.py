@@ -75,7 +75,9 @@ def _expected(params: Any, s: Any) -> Linear:
 
 
 def _check_values(params: Any, values: np.ndarray) -> None:
-    refuse_where((values != 0) & (values != 1), "binary columns must be 0 or 1", values)
+    refuse_where(
+        (values != 0) & (values != 1), "binary columns must be 0 or 1 (of codes 1 and 2 subtract 1)", values
+    )
 
 
 def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: np.ndarray) -> np.ndarray:

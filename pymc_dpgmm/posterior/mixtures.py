@@ -80,6 +80,9 @@ class MixtureDraws:
             else read_view(source, view, mixtures[view], self.drawn.n)
             for view in chosen
         ]
+        if len(chosen) > 1:
+            for view in (view for view in self.views if isinstance(view, NamedView)):
+                view.key = self.view_name(view)
         of_atoms = next((mixtures[view] for view in chosen if "entries" in mixtures[view]), {})
         # For a DirichletProcess: names of the variables of rows' parameters, by key, and digests of their bases.
         self.entries: dict[str, str] | None = of_atoms.get("entries")
@@ -165,7 +168,15 @@ class MixtureDraws:
         named = {view.name, self.view_name(view)} & set(given)
         if named and not named & set(view.family.given):
             return given[next(iter(named))]
-        return given if len(self.views) == 1 else None
+        if len(self.views) == 1:
+            return given
+        fields = set(given) & set(view.family.given)
+        if fields and not named:
+            raise ValueError(
+                f"given of several views is a dict by view: pass given={{{self.view_name(view)!r}: "
+                f"{{{next(iter(fields))!r}: ...}}}}"
+            )
+        return None
 
     def warn_of_covariates(self, given: Any, what: str) -> None:
         """Warn if covariates are given, and other views of the same rows are not known.

@@ -82,6 +82,8 @@ class NamedView(ViewDraws):
         Names of the columns of covariates, exposures or trials.
     kinds : sequence of str
         Of the columns of the data, as in :class:`~pymc_dpgmm.tables.table.Table`; none where they are not known.
+    key : str, optional
+        How a user calls the view where a mixture has several.
     """
 
     is_vector: bool
@@ -91,6 +93,7 @@ class NamedView(ViewDraws):
     columns: tuple[str, list[Any]] | None = None
     given_names: Mapping[str, list[Any]] = default(default_factory=dict)
     kinds: Sequence[str] = ()
+    key: str | None = None
 
     def levels_of(self, j: int) -> list[Any] | None:
         """Return the levels that codes of a column stand for, if it has categories."""
@@ -146,9 +149,10 @@ class NamedView(ViewDraws):
             got = sorted(given) if isinstance(given, Mapping) else type(given).__name__
             raise ValueError(f"given must have {wanted or 'nothing'} for {self.name}, got {got}")
         if given is None and any(np.ndim(self.given.get(field, [])) for field in wanted):
+            needed = f"{{{wanted[0]!r}: ...}}"
+            needed = needed if self.key is None else f"{{{self.key!r}: {needed}}}"
             raise ValueError(
-                f"new rows of {self.name} need {wanted}: pass given={{{wanted[0]!r}: ...}}, one entry for each "
-                "new row"
+                f"new rows of {self.name} need {wanted}: pass given={needed}, one entry for each new row"
             )
         if given is None:
             return self.base()

@@ -23,7 +23,7 @@ from pymc_dpgmm.posterior.draws import check_probability
 from pymc_dpgmm.posterior.parameters import ParametersView, with_parameters
 from pymc_dpgmm.posterior.questions import Column, Question, read_question
 from pymc_dpgmm.tables.checks import check_count, listed
-from pymc_dpgmm.tables.names import coordinates
+from pymc_dpgmm.tables.names import coordinates, is_one_name
 
 KINDS = ("mean", "draws", "quantiles", "density", "probability")
 # Numbers that one block of rows holds: a matrix of draws by rows by columns or points.
@@ -73,7 +73,8 @@ def predict(
         separately, as the next row after the data. Without ``new``, only covariates (``given``) are known.
     of : str, int or list of these, optional
         Columns, or views, that are asked for. Their entries in ``new``, if there are any, are not used. By default
-        the columns that are missing in some row; where they are not missing, the answer is the entry itself.
+        the columns that are missing in some row, but no categories where means or quantiles are asked for, which
+        they do not have; where columns are not missing, the answer is the entry itself.
     kind : str
         ``"mean"``: the expected entries, with a band of the conditional mean.
         ``"draws"``: draws of the entries.
@@ -147,7 +148,10 @@ def predict(
     if draws.has_atoms:
         draws = with_parameters(idata, draws, model)
     is_of_one = kind in ("density", "probability")
-    question = read_question(draws, new, of, given, fills_gaps=not is_of_one)
+    if of is not None and not is_one_name(of) and not len(of):
+        raise ValueError("of must name at least one column or view, or be left out for the columns that have gaps")
+    have_levels = kind not in ("mean", "quantiles")
+    question = read_question(draws, new, of, given, fills_gaps=not is_of_one, with_levels=have_levels)
     check_kind(question, kind)
     check_count("n_draws", n_draws, 1)
     if kind != "draws":

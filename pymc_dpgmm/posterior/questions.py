@@ -110,6 +110,7 @@ def read_question(
     given: Any,
     *,
     fills_gaps: bool = True,
+    with_levels: bool = True,
     keep: Collection[str] = (),
 ) -> Question:
     """Read new rows, and the columns that are asked for.
@@ -125,6 +126,8 @@ def read_question(
         Covariates.
     fills_gaps : bool
         Whether entries of columns that are asked for by default count as known where they are there.
+    with_levels : bool
+        Whether columns of categories are asked for by default, which have no mean and no quantiles.
     keep : collection of str
         Views that are part of the question though nothing may be known of them.
 
@@ -147,11 +150,12 @@ def read_question(
     for view in draws.views:
         if view.name not in entries:
             entries[view.name] = np.full((n_rows, view.d), np.nan)
-    asked = chosen_columns(draws, of) if of is not None else _missing(draws, entries, given)
+    asked = chosen_columns(draws, of) if of is not None else _missing(draws, entries, given, with_levels)
     if not asked and of is None:
         raise ValueError(
-            "the new rows have no gaps, so that nothing is asked for: leave columns out, or name the columns that "
-            "are wanted with of= of dp.predict"
+            f"the new rows have no gaps {'' if with_levels else 'but in categories, which have no mean, '}so that "
+            "nothing is asked for: leave columns out, or name the columns that are wanted with of= of dp.predict"
+            + ("" if with_levels else ", and kind='draws' or 'probability' for categories")
         )
     draws.refuse_powers("a prediction", [view for view in draws.views if asked.get(view.name)])
     names = names_of_columns(draws, asked)
@@ -385,14 +389,20 @@ def _is_complete(draws: MixtureDraws, view: NamedView, given: Any) -> bool:
     return not needs or draws.given_of(view, given) is not None
 
 
-def _missing(draws: MixtureDraws, entries: Mapping[str, Any], given: Any) -> dict[str, list[int]]:
+def _missing(
+    draws: MixtureDraws, entries: Mapping[str, Any], given: Any, with_levels: bool
+) -> dict[str, list[int]]:
     """Return the columns that are missing in some row, by view."""
     found = {}
     for view in draws.views:
         values = entries[view.name]
         if is_sparse(values) or not view.is_density:
             continue
-        absent = np.flatnonzero(np.isnan(values).any(axis=0)).tolist()
+        absent = [
+            j
+            for j in np.flatnonzero(np.isnan(values).any(axis=0)).tolist()
+            if with_levels or view.levels_of(j) is None
+        ]
         if absent and (_is_complete(draws, view, given) or not np.isnan(values).all()):
             found[view.name] = absent
     return found

@@ -139,8 +139,10 @@ def column_of_series(column: Any, narwhals: Any) -> Column:
 def _as_floats(column: Any, native: Any) -> np.ndarray:
     if isinstance(native, pd.Series):
         return native.to_numpy(dtype=np.float64, na_value=np.nan)
-    entries = column.cast(narwhals_library().Float64()).to_numpy()
-    return np.array(entries, dtype=np.float64)
+    if hasattr(native, "unify_dictionaries"):
+        # Of pyarrow, whose integers beyond 2^53 are rounded only if that is asked for.
+        return np.array(native.cast("float64", safe=False).to_numpy(), dtype=np.float64)
+    return np.array(column.cast(narwhals_library().Float64()).to_numpy(), dtype=np.float64)
 
 
 def _of_categories(column: Any, native: Any) -> Column:

@@ -25,9 +25,12 @@ _BESIDE = {
     "text": f"numbers written as text become numbers with pandas.to_numeric(x), and {_DUMMIES}",
     "category": _DUMMIES,
 }
+# And for new rows, whose columns are numbers in the data.
+_AS_IN_DATA = "the data has numbers there: give numbers, as by pandas.to_numeric(x), or leave the column out"
+_NEW = {"text": _AS_IN_DATA, "category": _AS_IN_DATA}
 _OF_OBJECTS = (
-    "objects become numbers with pandas.to_numeric(x, errors='coerce'), which turns entries that are no numbers "
-    "into missing ones"
+    "objects that are numbers, such as fractions, become floats with x.astype(float), and others become missing "
+    "with pandas.to_numeric(x, errors='coerce')"
 )
 # A message that suggests a mixture of several views lists the columns of a view if there are no more than this.
 _WRITTEN_OUT = 12
@@ -86,7 +89,8 @@ def _plural(kind: str) -> str:
 def _advice(table: Table, bad: list[int]) -> str:
     kinds = dict.fromkeys(table.kinds[j] for j in bad)
     takes_views = table.what in ("observed", "data")
-    advices = _ADVICE if takes_views else _ADVICE | _BESIDE
+    beside = _NEW if table.what.startswith("new rows") else _BESIDE
+    advices = _ADVICE if takes_views else _ADVICE | beside
     hints = [advices[kind] for kind in kinds if kind in advices]
     if any(kind.startswith(OBJECTS) for kind in kinds):
         hints.append(_OF_OBJECTS)

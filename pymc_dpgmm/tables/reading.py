@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pymc_dpgmm.tables.checks import is_sparse, is_variable, refuse_dims
+from pymc_dpgmm.tables.checks import is_sparse, is_variable, listed, refuse_dims
 from pymc_dpgmm.tables.columns import (
     KINDS_OF_DTYPES,
     column_of_objects,
@@ -263,6 +263,12 @@ def _as_known(value: Any) -> Any:
     if isinstance(value, pd.api.extensions.ExtensionArray):
         return pd.Series(value)
     if isinstance(value, np.ndarray) and value.dtype.names:
+        several = [name for name in value.dtype.names if value[name].ndim > 1]
+        if several:
+            raise ValueError(
+                f"the fields {listed(several)} of a structured array have several numbers in a row: give each "
+                "number a field of its own, or pass a matrix"
+            )
         return pd.DataFrame({name: _unmasked(value[name]) for name in value.dtype.names})
     pyarrow = sys.modules.get("pyarrow")
     if pyarrow is not None and isinstance(value, pyarrow.Array):

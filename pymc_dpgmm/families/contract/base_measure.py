@@ -3,6 +3,7 @@
 import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from numbers import Real
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Self
@@ -440,6 +441,8 @@ def checked_given(name: str, value: Any) -> tuple[Any, Table | None]:
         if value.ndim not in (1, 2):
             raise ValueError(f"{name} must have one or two dimensions, got a variable with {value.ndim}")
         return value, None
+    # A dict of columns goes by position, unless its columns have an index.
+    by_position = isinstance(value, dict) and not any(hasattr(column, "iloc") for column in value.values())
     value, table = columns_as_frame(value), None
     if isinstance(value, Real | np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
         array = np.asarray(value)
@@ -448,6 +451,7 @@ def checked_given(name: str, value: Any) -> tuple[Any, Table | None]:
         array = array.astype(np.float64)
     else:
         table = read_table(value, name)
+        table = replace(table, rows=None) if by_position else table
         array = as_numbers(table)
     Rows("the data", None if table is None else table.rows).check_finite(name, np.atleast_1d(array))
     return array, table if table is not None and (table.rows is not None or table.columns is not None) else None

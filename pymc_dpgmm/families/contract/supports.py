@@ -155,4 +155,5 @@ def refuse_where(bad: np.ndarray, rule: str, *values: Any) -> None:
     if np.any(bad):
         row, column = np.argwhere(bad)[0]
         found = " of ".join(str(value[row, column]) for value in values)
-        raise ValueError(f"{rule}, got {found} in row {row}")
+        at = f"row {row}" + (f", column {column}" if np.shape(bad)[1] > 1 else "")
+        raise ValueError(f"{rule}, got {found} in {at}")

@@ -75,7 +75,8 @@ def check_counts(what: str, values: Any) -> None:
     for bad, kind in ((entries < 0, "negative"), (entries != np.floor(entries), "fractional")):
         if np.any(bad):
             first = np.flatnonzero(bad)[0]
-            row = values.tocoo().row[first] if is_sparse(values) else first // values.shape[1]
-            raise ValueError(
-                f"{what} must be counts 0, 1, 2, ..., got {kind} values, as {entries[first]} in row {row}"
-            )
+            row, column = divmod(first, values.shape[1])
+            if is_sparse(values):
+                row, column = values.tocoo().row[first], values.tocoo().col[first]
+            at = f"row {row}" + (f", column {column}" if values.shape[1] > 1 else "")
+            raise ValueError(f"{what} must be 0, 1, 2, ..., got {kind} values, as {entries[first]} in {at}")

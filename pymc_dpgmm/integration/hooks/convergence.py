@@ -119,7 +119,7 @@ def partition_warnings(idata: Any, labels: list[str], what_tells: str = _WHAT_TE
                 worst = max(worst, (np.inf if still else float(array_stats.rhat(values)), words))
         problems = []
         if worst[0] > WORST_R_HAT:
-            problems.append(f"R-hat of {worst[1]} is {worst[0]:.3f}, above {WORST_R_HAT}")
+            problems.append(f"R-hat of {worst[1]} is {worst[0]:.4f}, above {WORST_R_HAT}")
         if fewest[0] < FEWEST_DRAWS:
             problems.append(f"{fewest[1]} has {fewest[0]:.0f} effective draws a chain, fewer than {FEWEST_DRAWS}")
         if problems:

@@ -248,6 +248,8 @@ class DirichletProcessStep(PartitionStep):
         """Compile the densities while the moves are compiled."""
         with compiling.announced("the moves of labels and atoms"), np.errstate(all="ignore"):
             for target in self.targets:
+                # What is wrong with the start is told before anything is compiled.
+                target.read(point)
                 target.confirm(point)
                 density = target.densities.at(point)
                 labels, atoms = target.read(point)

@@ -144,6 +144,10 @@ class AtomsTarget(ProcessModel):
         labels, first = named_by_appearance(raw)
         atoms = [np.asarray(point[name])[first] for name in self.values]
         for name, values in zip(self.values, atoms, strict=True):
+            if not np.isfinite(values).all():
+                raise ValueError(
+                    f"{name} starts at {values[~np.isfinite(values)][0]}: look at the parameters of its base"
+                )
             if not np.array_equal(values[labels], point[name]):
                 raise ValueError(f"rows of one cluster of {self.name} must have the same {name}")
         return labels[self.first], atoms

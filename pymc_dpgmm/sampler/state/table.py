@@ -17,7 +17,6 @@ from pymc_dpgmm.native.compiled import (
     NOTHING,
     address_of,
     c_function,
-    compiling,
     shifted,
 )
 from pymc_dpgmm.sampler.state.table_functions import function_of, is_weighed_in_lanes, letters_of
@@ -285,9 +284,8 @@ class Table:
         """Make C functions of the family available to kernels."""
         if self._prepared is not None and self._prepared[0] is self.family and self._prepared[1] == verbs:
             return
-        with compiling.announced(self.family.title):
-            for verb in verbs:
-                self.block[verb] = function_of(self.family, verb).address
+        for verb in verbs:
+            self.block[verb] = function_of(self.family, verb).address
         self._prepared = self.family, verbs
 
     def set_absent(self, absent: np.ndarray) -> None:
