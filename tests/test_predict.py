@@ -954,3 +954,11 @@ def test_bools_with_gaps_have_probabilities():
     expected = dp.predict(idata, "m", {"height": [4.0]}, of="smokes", random_seed=1)["mean"]
     np.testing.assert_allclose(found["mean"].sel(category=1), expected, rtol=1e-10)
     np.testing.assert_allclose(found["mean"].sum("category"), 1.0)
+
+
+def test_a_constant_column_tells_nothing():
+    rows = np.column_stack([np.full(40, 7.0), np.arange(40) % 2 * 5.0 + np.linspace(-1.0, 1.0, 40)])
+    with pm.Model() as model, pytest.warns(UserWarning, match="constant"):
+        dp.DPMixture("y", 1.0, dp.NormalInverseWishart.from_data(rows), observed=rows)
+    idata = results(model, {"y_labels": np.tile(np.arange(40) % 2, (6, 1))}, n_chains=1)
+    assert abs(dp.dependence(idata, "y", random_seed=1)["mean"].to_numpy()[0, 1]) < 0.05

@@ -9,6 +9,9 @@ from scipy.special import logsumexp
 from pymc_dpgmm.posterior.arrays.measures import draw_measure
 from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers, Partition
 
+# A column varies if its numbers differ by more than this share of the largest one.
+ROUNDING = 1e-12
+
 
 def mutual_information(
     mixture: MixtureNumbers,
@@ -79,7 +82,13 @@ def _of_draw(
     alone = [in_clusters(v, j) for v, j in columns]
     marginal = [logsumexp(log_weights + log_p, axis=1) for log_p in alone]
     bits = np.full((len(columns), len(columns)), np.nan)
+    # Numbers that are all the same, up to rounding, tell nothing, and their densities have no digits.
+    largest = [np.abs(rows[v][:, j]).max() for v, j in columns]
+    varies = [np.ptp(rows[v][:, j]) > ROUNDING * most for (v, j), most in zip(columns, largest, strict=True)]
     for a, b in itertools.combinations(range(len(columns)), 2):
+        if not (varies[a] and varies[b]):
+            bits[a, b] = bits[b, a] = 0.0
+            continue
         (v, i), (w, j) = columns[a], columns[b]
         both = in_clusters(v, i, j) if v == w else alone[a] + alone[b]
         ratio = logsumexp(log_weights + both, axis=1) - marginal[a] - marginal[b]
