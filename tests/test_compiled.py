@@ -157,7 +157,7 @@ def template(x):
     return of_a_user(x)
 
 doubled = importlib.import_module(sys.argv[2]).doubled
-function = specialized(template, "of_a_renamed_file", {"of_a_user": doubled}, FLOAT(FLOAT), (doubled,))
+function = specialized(template, "of_a_renamed_file", {"of_a_user": doubled}, FLOAT(FLOAT), (doubled,), (id, (0,)))
 print(function(4.0), compiling.n_compiled)
 """
 

@@ -1,7 +1,6 @@
 """Step methods: which is chosen, same seed same draws, states that resume, and what is refused."""
 
 import copy
-import sys
 
 import numpy as np
 import pymc as pm
@@ -348,23 +347,6 @@ def test_starts_win():
     assert np.array_equal(target.state(point, target.prior(point), None).state.labels(), start)
     idata = sample(model, initvals={"y_labels": np.zeros(40, dtype=int), "alpha": 0.5}, draws=5, tune=5)
     assert idata.posterior["y_labels"].shape == (2, 5, 40)
-
-
-def test_spawned_processes():
-    with mixture_model():
-        idata = pm.sample(
-            5,
-            tune=5,
-            chains=2,
-            cores=2,
-            mp_ctx="spawn",
-            progressbar=False,
-            compute_convergence_checks=False,
-            random_seed=1,
-        )
-    same = sample(mixture_model(), draws=5, tune=5, random_seed=1)
-    assert np.array_equal(idata.posterior["y_labels"], same.posterior["y_labels"])
-    assert "pymc_dpgmm" in sys.modules
 
 
 @pytest.mark.parametrize(("n", "is_data"), [(40, False), (20_000, False), (20_000, True)])

@@ -248,6 +248,8 @@ class CFunction:
     outside : sequence of callables
         Functions that it is made from and that are in none of the files that all compiled code is stamped with,
         such as those of a family of a user's own.
+    maker : tuple of a callable and its arguments, optional
+        What returns this function in another process; by default it is looked up in its module by its name.
     """
 
     def __init__(
@@ -256,10 +258,12 @@ class CFunction:
         signature: Any,
         options: Mapping[str, Any],
         outside: tuple[Callable[..., Any], ...] = (),
+        maker: tuple[Callable[..., Any], tuple[Any, ...]] | None = None,
     ) -> None:
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
         self.__wrapped__ = function
+        self._maker = maker or (_named, (function.__module__, function.__name__))
         self.signature, self._options, self._outside = signature, dict(options), outside
         self._compiled: Any = None
         self._call: Any = None
@@ -298,7 +302,7 @@ class CFunction:
 
     def __reduce__(self) -> Any:
         # Addresses mean nothing in another process.
-        return _named, (self.__wrapped__.__module__, self.__name__)
+        return self._maker
 
     def _made(self) -> "_Compiled":
         own = self.signature
@@ -479,6 +483,7 @@ def specialized(
     meaning: Mapping[str, Any],
     signature: Any,
     outside: tuple[Callable[..., Any], ...],
+    maker: tuple[Callable[..., Any], tuple[Any, ...]],
 ) -> CFunction:
     """Make a C function of a template whose global names are given a meaning.
 
@@ -489,11 +494,11 @@ def specialized(
         Under which it is kept on disk; it must tell all meanings apart.
     meaning : mapping
     signature : numba signature
-    outside : tuple of callables
+    outside, maker : tuples
         See :class:`CFunction`.
     """
     namespace = {**template.__globals__, **meaning}  # type: ignore[attr-defined]
     function = FunctionType(template.__code__, namespace, name)  # type: ignore[attr-defined]
     function.__qualname__, function.__module__ = name, template.__module__
     function.__doc__ = template.__doc__
-    return CFunction(function, signature, {"fastmath": FASTMATH}, outside)
+    return CFunction(function, signature, {"fastmath": FASTMATH}, outside, maker)

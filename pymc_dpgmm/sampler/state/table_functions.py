@@ -302,4 +302,5 @@ def function_of(family: Family, verb: int) -> CFunction:
         template = weigh_in_lanes
     own = (getattr(family, name) for name in OWN_FUNCTIONS)
     outside = tuple(function for function in own if function is not None and is_outside(function))
-    return specialized(template, f"{family.name}_{template.__name__}", _meaning(family), signature, outside)
+    name, maker = f"{family.name}_{template.__name__}", (function_of, (family, verb))
+    return specialized(template, name, _meaning(family), signature, outside, maker)
