@@ -141,7 +141,6 @@ def test_logarithms_are_told_from_other_transforms():
 
 
 def test_backends_of_pytensor():
-    assert callable(backends.numba_funcify.register)
     assert callable(backends.numba_core_rv_funcify.register)
     assert backends.get_numba_type(pt.dvector().type) == numba.types.Array(numba.types.float64, 1, "A")
     assert callable(backends.numba_njit)

@@ -24,6 +24,7 @@ from pymc_dpgmm.native.compiled import INT, INTS, address_of, called_at
 
 # Numbers of arrays that are given; results are floats.
 _NUMBERS = (
+    types.boolean,
     types.float64,
     types.float32,
     *(types.int64, types.int32, types.int16, types.int8),
@@ -271,7 +272,7 @@ def _array_at(context: Any, builder: Any, kind: Any, words: _Words) -> Any:
     data = builder.inttoptr(words.take(), context.get_data_type(kind.dtype).as_pointer())
     shape = [words.take() for _ in range(kind.ndim)]
     strides: list[Any] = []
-    step = size = ir.Constant(word, kind.dtype.bitwidth // 8)
+    step = size = ir.Constant(word, np.dtype(str(kind.dtype)).itemsize)
     for length in reversed(shape):
         strides.insert(0, step)
         step = builder.mul(step, length)

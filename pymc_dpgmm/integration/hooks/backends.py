@@ -17,7 +17,6 @@ from pytensor.graph.op import Op
 from pytensor.graph.traversal import ancestors
 from pytensor.link.numba.dispatch.basic import (
     get_numba_type,
-    numba_funcify,
     numba_njit,
     register_funcify_and_cache_key,
 )
@@ -149,15 +148,15 @@ def numba_of_numbers(op: OfNumbers, node: Apply, **_: Any) -> tuple[Callable[...
     return of_numbers, f"{STAMP} {type(op).__name__} {digest(special.__file__)}"
 
 
-@numba_funcify.register(SampledValueOp)
-def numba_sampled_value(op: SampledValueOp, node: Apply, **_: Any) -> Callable[..., Any]:
-    """Return compiled code that returns its input."""
+@register_funcify_and_cache_key(SampledValueOp)
+def numba_sampled_value(op: SampledValueOp, node: Apply, **_: Any) -> tuple[Callable[..., Any], str]:
+    """Return compiled code that returns its input, and its key on disk."""
 
     @numba_njit
     def same(value):
         return value
 
-    return same
+    return same, f"{STAMP} SampledValueOp"
 
 
 @numba_core_rv_funcify.register(LabelsMixtureRV)

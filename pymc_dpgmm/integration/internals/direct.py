@@ -4,20 +4,35 @@ These take two microseconds a call, and ten where there are shared variables, su
 small function takes one. A draw calls such functions a hundred times.
 """
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pymc as pm
-from pytensor.graph.basic import Variable
+import pytensor
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.rewriting.basic import topo_constant_folding
+from pytensor.tensor.type import TensorType
 
 from pymc_dpgmm.native.array_calls import Entry, NativeCall, PythonCall, machine_code, native_call
+
+# Arrays with fewer numbers stay in the graph, where PyTensor can simplify what is computed from them.
+LEAST_DATA = 8
+# Compiled functions that are kept for later models: machine code is never freed, so that each more takes memory.
+MOST_KEPT = 256
+_kept: OrderedDict[Any, Any] = OrderedDict()
 
 
 class DirectFunction:
     """A function of arrays that calls PyTensor's compiled code, or PyTensor where there is none.
 
-    The caller gives C-contiguous arrays of the inputs' own types: nothing is checked.
+    The caller gives C-contiguous arrays of the inputs' own types: nothing is checked. Functions that differ in
+    data alone have the same code, which is compiled once: constant arrays and shared variables are its inputs.
 
     Parameters
     ----------
@@ -29,21 +44,22 @@ class DirectFunction:
     """
 
     def __init__(self, inputs: Sequence[Variable], outputs: Variable | Sequence[Variable], **options: Any) -> None:
-        self._function = pm.compile(inputs, outputs, on_unused_input="ignore", **options)
-        self._function.trust_input = True
-        self._n_inputs, self._is_single = len(inputs), isinstance(outputs, Variable)
+        self._is_single = isinstance(outputs, Variable)
+        listed = [outputs] if isinstance(outputs, Variable) else list(outputs)
+        self._n_inputs, self._n_outputs = len(inputs), len(listed)
+        self._data, *graph = _without_data(inputs, listed)
+        with_bounds = pm.modelcontext(None).check_bounds if pm.Model.get_context(error_if_none=False) else True
+        self._made_from: tuple[Any, ...] = (*graph, with_bounds, options)
         self._entry: Entry | None = None
-        self._n_outputs = 1 if isinstance(outputs, Variable) else len(outputs)
         self._draw: Any = None
         self._find_code()
 
     def _find_code(self) -> None:
-        code = getattr(self._function.vm, "jit_fn", None)
-        if getattr(self._function.maker.fgraph, "update_mapping", None):
-            code = None
-        self._code: Any = code
-        # Data of the model: what pm.set_data puts there is read at every call.
-        self._shared = [] if code is None else list(self._function.input_storage[self._n_inputs :])
+        are_shared = [isinstance(data, SharedVariable) for data in self._data]
+        self._function = _compiled(are_shared, *self._made_from)
+        self._code: Any = getattr(self._function.vm, "jit_fn", None)
+        # What pm.set_data puts there is read at every call.
+        self._storage = [d.container.storage if isinstance(d, SharedVariable) else [d] for d in self._data]
 
     def drawn(self, *arrays: Any) -> Any:
         """Return the outputs of a function of random variables.
@@ -54,28 +70,25 @@ class DirectFunction:
         kinds = [(array.dtype, array.ndim) for array in arrays]
         if self._draw is None or self._draw[0] != kinds:
             # PyTensor compiles its function at the first call.
-            outputs = self._function(*arrays)
-            self._draw = kinds, machine_code(getattr(self._function.vm, "jit_fn", None))
+            outputs = self(*arrays)
+            self._draw = kinds, machine_code(self._code)
             return outputs
         _, code = self._draw
         if code is None:
-            return self._function(*arrays)
-        shared = (container.storage[0] for container in self._function.input_storage[self._n_inputs :])
-        outputs = code(*arrays, *shared)[: self._n_outputs]
+            return self(*arrays)
+        outputs = code(*arrays, *(storage[0] for storage in self._storage))[: self._n_outputs]
         return outputs[0] if self._is_single else outputs
 
     def __call__(self, *arrays: Any) -> Any:
         """Return the output, or a sequence of outputs."""
-        if self._code is None:
-            return self._function(*arrays)
-        outputs = self._code(*arrays, *(container.storage[0] for container in self._shared))
+        outputs = (self._code or self._function)(*arrays, *(storage[0] for storage in self._storage))
         return outputs[0] if self._is_single else outputs
 
     @property
     def shared(self) -> list[np.ndarray]:
-        """The present values of shared variables, which follow the inputs where compiled code is called."""
+        """The present values of data, which follow the inputs where compiled code is called."""
         # np.ascontiguousarray would give numbers an axis.
-        return [np.asarray(container.storage[0], order="C") for container in self._shared]
+        return [] if self._code is None else [np.asarray(storage[0], order="C") for storage in self._storage]
 
     def native(self) -> NativeCall | None:
         """Return how C functions call it, after it has been called; None where there is no such code."""
@@ -103,8 +116,54 @@ class DirectFunction:
 
     def __getstate__(self) -> dict[str, Any]:
         # Code belongs to one process.
-        return {**self.__dict__, "_code": None, "_shared": [], "_entry": None, "_draw": None}
+        state = {**self.__dict__, "_entry": None, "_draw": None}
+        return {name: value for name, value in state.items() if name not in ("_function", "_code", "_storage")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._find_code()
+
+
+def _without_data(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tuple[Any, ...]:
+    """Return the data of a graph, arrays or shared variables; its inputs, the last for the data; its outputs."""
+    shared = [v for v in ancestors(outputs, blockers=inputs) if isinstance(v, SharedVariable)]
+    shared = [v for v in dict.fromkeys(shared) if v not in inputs]
+    places = [v.type() for v in shared]
+    outputs = clone_replace(outputs, dict(zip(shared, places, strict=True)))
+    graph = FunctionGraph([*inputs, *places], outputs, clone=True)
+    topo_constant_folding.rewrite(graph)
+    constants: dict[Any, list[Constant]] = {}
+    for variable in dict.fromkeys(v for node in graph.toposort() for v in node.inputs):
+        is_array = isinstance(variable, Constant) and isinstance(variable.type, TensorType)
+        if is_array and variable.data.size >= LEAST_DATA:
+            constants.setdefault(variable.signature(), []).append(variable)
+    arrays = []
+    for equal in constants.values():
+        place = equal[0].type()
+        graph.add_input(place)
+        graph.replace_all([(constant, place) for constant in equal], import_missing=True)
+        # Numba compiles code anew for arrays that can be written to.
+        arrays.append(np.asarray(equal[0].data, order="C").view())
+        arrays[-1].flags.writeable = False
+    return [*shared, *arrays], list(graph.inputs), list(graph.outputs)
+
+
+def _compiled(
+    are_shared: Sequence[bool],
+    inputs: Sequence[Variable],
+    outputs: Sequence[Variable],
+    with_bounds: bool,
+    options: Any,
+) -> Any:
+    """Return PyTensor's function of a graph, which is compiled unless one of an equal graph is kept."""
+    config = pytensor.config
+    settings = [config.mode, config.linker, config.cxx, config.numba__fastmath, with_bounds, options]
+    key = FrozenFunctionGraph.from_io(inputs, outputs), repr(settings), tuple(are_shared)
+    if key not in _kept:
+        with pm.Model(check_bounds=with_bounds):
+            _kept[key] = pm.compile(inputs, outputs, on_unused_input="ignore", **options)
+        _kept[key].trust_input = True
+        if len(_kept) > MOST_KEPT:
+            _kept.popitem(last=False)
+    _kept.move_to_end(key)
+    return _kept[key]
