@@ -1,6 +1,7 @@
 """Steps in processes that do not share memory with this one, as under Windows and by default from Python 3.14."""
 
 import multiprocessing
+import sys
 
 import cloudpickle
 import numpy as np
@@ -70,3 +71,18 @@ def test_steps_draw_the_same_in_a_process_that_they_are_sent_to(kind, process, m
     process.send((sent["pickled"], sent["point"]))
     assert process.poll(120), "the process has ended"
     assert_are_same(own, process.recv())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_draws_of_processes_are_those_of_one_core(kind, method):
+    """Protects everything that ``pm.sample`` sends to processes, whichever way they begin."""
+    if method not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"{sys.platform} begins no processes by {method}")
+    # Chains that tell each other what they have found draw otherwise where they run in turn.
+    options = {"tune": 20, "chains": 2, "random_seed": 1, "dpmixture": {"share": False}}
+    own = sample(model_of(kind), 10, cores=1, **options)
+    other = sample(model_of(kind), 10, cores=2, mp_ctx=method, **options)
+    for name, values in own.posterior.items():
+        assert np.array_equal(values, other.posterior[name]), name

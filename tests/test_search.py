@@ -114,7 +114,7 @@ def test_a_chain_begins_anew_only_where_it_is_far_below(tmp_path, offset, restar
     end = schedule._best_of_chains(
         np.random.default_rng(2), state, log_sum(state), lambda one: Explored(one, 0, 0, log_sum(one)), ended
     )
-    assert schedule.restarted == restarts
+    assert (schedule.left is not None) == restarts
     np.testing.assert_array_equal(end.labels(), (SHORT_SIDES if restarts else LONG_SIDES)[groups])
 
 
@@ -207,7 +207,7 @@ def test_chains_with_many_clusters_compare_again(tmp_path, fewest, monkeypatch):
         schedule.begin_draw()
         state, drawn = schedule.draw(rng, state, True)
         schedule.end_draw()
-        found.append((drawn.searching, schedule.restarted))
+        found.append((drawn.searching, schedule.left is not None))
     compares = [draw in (45, 54) and fewest == 1 for draw in range(1, 61)]
     assert [searching for searching, _ in found] == compares
     assert [restarted for _, restarted in found] == [draw >= 45 and fewest == 1 for draw in range(1, 61)]
@@ -253,12 +253,35 @@ def test_chains_that_are_far_below_begin_anew(monkeypatch, caplog, cores):
     assert restarted(idata) == [False, True, True]
     assert "2 of 3 chains found partitions of y_labels that are far less probable" in caplog.text
     assert np.ptp(idata.sample_stats["y_labels_log_joint"].values[:, -1]) < FAR_APART
-    assert dp.partition_diagnostics(idata, "y").attrs["restarted"] == [1, 2]
-    assert "Begun anew at the clusters of another chain in tuning: chain 1, 2." in " ".join(
+    found = dp.partition_diagnostics(idata, "y").attrs
+    assert found["restarted"] == [1, 2]
+    # The long sides and the short sides of a rectangle halve each other: two bits.
+    assert np.round(found["alone_distance"], 9).tolist() == [2.0, 2.0]
+    assert min(found["alone_lower"]) > FAR_APART
+    told = f"chain 1 ({found['alone_lower'][0]:.0f} nats lower, 2.00 bits from there), 2 ("
+    assert f"Begun anew at the clusters of another chain in tuning: {told}" in " ".join(
         repr(dp.summary(idata, "y")).split()
     )
+    assert [r.levelname for r in caplog.records if "far less probable" in r.message] == ["WARNING"]
+    assert idata.sample_stats["y_labels_alone_lower"].values[0].max() == 0.0
     again = sampled(monkeypatch, cores)
     np.testing.assert_array_equal(again.posterior["y_labels"], idata.posterior["y_labels"])
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_chains_that_tell_each_other_nothing_stay_apart(monkeypatch, caplog, cores):
+    idata = sampled(monkeypatch, cores, dpmixture={"share": False})
+    assert restarted(idata) == [False, False, False]
+    assert "far less probable" not in caplog.text
+    with pytest.warns(UserWarning, match="the chains are at different partitions"):
+        dp.partition_diagnostics(idata, "y")
+
+
+def test_whether_chains_tell_each_other_is_true_or_false():
+    with pm.Model():
+        dp.DPMixture("y", ALPHA, BASE, observed=rows_of(40)[0])
+        with pytest.raises(TypeError, match="share must be True or False, got 'no'"):
+            pm.sample(5, dpmixture={"share": "no"})
 
 
 def test_a_search_that_cannot_end_keeps_no_other_chain_waiting(monkeypatch):

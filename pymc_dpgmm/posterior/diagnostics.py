@@ -57,8 +57,10 @@ def partition_diagnostics(
         the attribute ``distance_r_hat`` is the largest R-hat of a distance; it is infinite if no chain leaves
         its partition and these differ. Where it is above 1.05, ``differ`` names the clusters in which chains
         differ most: see :func:`chain_differences`. Where chains have begun anew at the clusters of another
-        chain in tuning, the attribute ``restarted`` lists them. They no longer come from starts of their own,
-        so that R-hat tells nothing of partitions that no chain has found.
+        chain in tuning, the attribute ``restarted`` lists them, ``alone_lower`` by how many nats what each had
+        found alone was less probable, and ``alone_distance`` how far it was from there (variation of
+        information, in bits). They no longer come from starts of their own, so that R-hat tells nothing of
+        partitions that no chain has found.
 
     Raises
     ------
@@ -111,7 +113,13 @@ def diagnostics_of(idata: Any, drawn: DrawnLabels, reference: Any, n_largest: in
     if restart in statistics:
         of_chains = with_chains_and_draws(statistics[restart]).isel(draw=-1).astype(bool)
         if of_chains.any():
-            result.attrs["restarted"] = of_chains["chain"].to_numpy()[of_chains.to_numpy()].tolist()
+            those = of_chains.to_numpy()
+            result.attrs["restarted"] = of_chains["chain"].to_numpy()[those].tolist()
+            for key in (
+                key for key in ("alone_lower", "alone_distance") if f"{drawn.labels.name}_{key}" in statistics
+            ):
+                values = with_chains_and_draws(statistics[f"{drawn.labels.name}_{key}"]).isel(draw=-1)
+                result.attrs[key] = values.to_numpy()[those].tolist()
     if n_chains > 1 and n_draws >= 4:
         result.attrs["distance_r_hat"] = worst_r_hat(distances)
         is_apart = result.attrs["distance_r_hat"] > WORST_R_HAT

@@ -90,7 +90,15 @@ def _printed_scalars(scalars: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         same = ", ".join(f"{name} = {value:.4g}" for name, value in constant.items())
         notes.append(f"The same in all draws: {same}")
     if scalars.attrs.get("restarted"):
-        chains = ", ".join(map(str, scalars.attrs["restarted"]))
+        lower, apart = scalars.attrs["alone"]
+        far = [
+            f" ({nats:.0f} nats lower, {bits:.2f} bits from there)"
+            for nats, bits in zip(lower, apart, strict=True)
+        ]
+        restarted = scalars.attrs["restarted"]
+        chains = ", ".join(
+            f"{chain}{words}" for chain, words in zip(restarted, far or [""] * len(restarted), strict=True)
+        )
         notes.append(
             f"Begun anew at the clusters of another chain in tuning: chain {chains}. R-hat tells nothing of "
             "partitions that no chain has found"
@@ -241,6 +249,7 @@ def summary(
         "constant": constant,
         "approximation": idata["posterior"].attrs.get("approximation", ""),
         "restarted": diagnostics.attrs.get("restarted", []),
+        "alone": [diagnostics.attrs.get(key, []) for key in ("alone_lower", "alone_distance")],
     }
     rng = np.random.default_rng(random_seed)
     clusters = draws.reference(reference)

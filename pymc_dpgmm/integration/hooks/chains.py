@@ -71,7 +71,7 @@ def told_of_large_labels(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def telling_each_other(function: Callable[..., Any], n_together: int, arguments: dict[str, Any]) -> None:
     """Sample all chains, which tell each other the best partition that each one's search has found."""
-    methods = [method for method in _methods(arguments["step"]) if isinstance(method, LabelsStep)]
+    methods = [m for m in _methods(arguments["step"]) if isinstance(m, LabelsStep) and m.share]
     if not methods or arguments["chains"] == 1:
         function(**arguments)
         return

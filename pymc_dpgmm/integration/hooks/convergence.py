@@ -14,6 +14,7 @@ import xarray as xr
 
 from pymc_dpgmm.integration.internals.pymc_internals import SamplerWarning, WarningType
 from pymc_dpgmm.integration.steps.grouped import is_openers
+from pymc_dpgmm.integration.steps.statistics import OF_CHAINS_ALONE
 from pymc_dpgmm.integration.steps.targets import is_labels
 from pymc_dpgmm.integration.variables.chunked_partition import chunked_names
 from pymc_dpgmm.native.compiled import logger
@@ -29,21 +30,23 @@ WATCHED = {
 }
 
 
-def _tell_of_restarts(idata: Any, names: Sequence[str]) -> None:
-    """Say how many chains' searches ended so far below another one's that they began anew at its clusters."""
+def _warnings_of_restarts(idata: Any, names: Sequence[str]) -> Iterator[Any]:
+    """Yield a warning where searches ended so far below another chain's that chains began anew at its clusters."""
     statistics = idata["sample_stats"].dataset if "sample_stats" in idata.children else {}
     for name in names:
         if f"{name}_restarted" in statistics:
             restarted = np.atleast_2d(statistics[f"{name}_restarted"].values)[:, -1]
             if restarted.any():
-                logger.info(
-                    "While tuning, %d of %d chains found partitions of %s that are far less probable than another "
-                    "chain's, and began anew at its clusters. R-hat compares them from there on, and cannot tell "
-                    "of partitions that no chain has found.",
-                    restarted.sum(),
-                    len(restarted),
-                    name,
+                lower, apart = (
+                    np.atleast_2d(statistics[f"{name}_{key}"].values)[:, -1].max() for key in OF_CHAINS_ALONE
                 )
+                message = (
+                    f"While tuning, {restarted.sum()} of {len(restarted)} chains found partitions of {name} that "
+                    f"are far less probable than another chain's, by up to {lower:.0f} nats and up to {apart:.2f} "
+                    "bits from it, and began anew at its clusters. R-hat compares them from there on, and cannot "
+                    "tell of partitions that no chain has found. dpmixture={'share': False} keeps chains apart"
+                )
+                yield SamplerWarning(WarningType.CONVERGENCE, message, "warn", None, None, None)
 
 
 def checked_without_labels(check: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
@@ -66,7 +69,7 @@ def checked_without_labels(check: Callable[..., list[Any]]) -> Callable[..., lis
                 without["posterior"] = xr.DataTree(posterior.drop_vars(unnamed, errors="ignore"))
                 warnings = check(without, model)
             mixtures = [name.removesuffix("_n_clusters") for name in in_chunks]
-            _tell_of_restarts(idata, labels)
+            warnings += _warnings_of_restarts(idata, labels)
             warnings += [*partition_warnings(idata, labels), *partition_warnings(idata, mixtures, "")]
             warnings += impossible_warnings(idata)
         except KeyboardInterrupt:

@@ -21,10 +21,11 @@ from pymc_dpgmm.integration.steps.hyperparameters import Hyperparameters, hyperp
 from pymc_dpgmm.integration.steps.latent_rows import Anchor, LatentRows, labels_of_rows, shared_of_latent_rows
 from pymc_dpgmm.integration.steps.partition_step import PartitionStep
 from pymc_dpgmm.integration.steps.scale_trials import scale_trials
-from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, MoveStatistics, of_partition
+from pymc_dpgmm.integration.steps.statistics import OF_CHAINS_ALONE, OF_PARTITIONS, MoveStatistics, of_partition
 from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared, is_labels
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
 from pymc_dpgmm.sampler.amounts import ROWS_TOO_MANY_TO_RECOMBINE, SWEEPS_ALONE, SWEEPS_BESIDE_OTHERS
+from pymc_dpgmm.sampler.tuning.comparison import STAYED
 from pymc_dpgmm.sampler.tuning.corrected import CorrectedSchedule
 from pymc_dpgmm.sampler.tuning.exchange import Exchange
 from pymc_dpgmm.sampler.tuning.levels import Levels
@@ -134,7 +135,9 @@ class LabelsStep(PartitionStep):
     rows in the largest cluster; ``entropy`` of the clusters' shares, in nats; ``n_moved``, relocations of single
     rows; ``log_joint``, the log density of labels and data given everything else, before hyperparameters are
     drawn; ``searching``, whether the draw was a search; ``restarted``, whether the chain's search had ended so far
-    below another one's that it began anew at the clusters of that; ``seconds`` that the draw of the labels took;
+    below another one's that it began anew at the clusters of that, ``alone_lower``, by how many nats, and
+    ``alone_distance``, how far the partitions were apart (variation of information, in bits; both are 0 where it
+    did not); ``seconds`` that the draw of the labels took;
     for each latent mixture that is drawn with them, ``<its name>_accepted``, the share of accepted proposals; and
     for each kind of split and merge move, prefixed by its name: ``splits_tried``, ``splits`` (accepted),
     ``split_size`` (mean rows in the smaller halves, NaN where none was accepted), and the same for merges. For
@@ -145,6 +148,8 @@ class LabelsStep(PartitionStep):
     _state_class = LabelsStepState
     # Set by ``integration/hooks/chains.py`` while several chains run, which tell each other what they have found.
     exchange: Exchange | None = None
+    # Whether they do.
+    share = True
 
     def _n_rows(self, target: LabelsTarget) -> int:
         return target.n_rows
@@ -169,7 +174,8 @@ class LabelsStep(PartitionStep):
         self._of_moves = MoveStatistics()
         # What is reported where labels stay, since the rest of the model has density zero.
         self._nothing = Drawn(0, -np.inf, no_tally(), False)
-        statistics = OF_PARTITIONS | {"searching": np.bool_, "restarted": np.bool_} | self._of_moves.dtypes
+        of_tuning = {"searching": np.bool_, "restarted": np.bool_, **dict.fromkeys(OF_CHAINS_ALONE, np.float64)}
+        statistics = OF_PARTITIONS | of_tuning | self._of_moves.dtypes
         self.latent = _latent_rows_of(model, targets, rows, shared, compile_kwargs)
         of_targets = {
             target.name: {latent.statistic: np.float64 for latent in of_target}
@@ -317,11 +323,13 @@ class LabelsStep(PartitionStep):
             point[target.name] = labels
         if compared is not None:
             compared.end_draw()
+        left = None if isinstance(schedule, CorrectedSchedule) else schedule.left
         sizes = target.sizes(point, self.prepared[position] if prepared is not None else None)
         return {
             **of_partition(sizes, drawn.n_moved, drawn.log_joint),
             "searching": drawn.searching,
-            "restarted": not isinstance(schedule, CorrectedSchedule) and schedule.restarted,
+            "restarted": left is not None,
+            **dict(zip(OF_CHAINS_ALONE, left or STAYED, strict=True)),
             **self._of_moves.of(drawn.tally),
             **accepted,
             "seconds": time.perf_counter() - started,

@@ -32,6 +32,7 @@ ASSIGNED = (
     "threads",
     "hyperparameters",
     "latent_rows",
+    "share",
     "atoms",
     "chunks",
 )
@@ -101,6 +102,10 @@ class DPMixtureStep(LabelsStep):
         given drawn weights and parameters of the clusters; up to 16 numbers that the rows share, such as
         coefficients, are moved with them as well, and up to 8 are drawn here alone, by slices along learnt
         directions, where NUTS would have nothing else to draw. ``"nuts"``: by NUTS, given the labels.
+    share : bool
+        Whether chains tell each other in tuning what they have found, so that one that has found far less probable
+        partitions begins anew at those of another. With False they stay apart, and R-hat compares chains that know
+        nothing of each other.
 
     Raises
     ------
@@ -205,6 +210,7 @@ class DPMixtureStep(LabelsStep):
         threads: int | None = None,
         hyperparameters: str | None = None,
         latent_rows: str | None = None,
+        share: bool = True,
         model: pm.Model | None = None,
         rng: Any = None,
         initial_point: Any = None,
@@ -238,6 +244,9 @@ class DPMixtureStep(LabelsStep):
             values = get_value_vars_from_user_vars(vars, model)
         check_hyperparameters(hyperparameters)
         check_latent_rows(latent_rows)
+        if not isinstance(share, bool):
+            raise TypeError(f"share must be True or False, got {share!r}")
+        self.share = share
         known = hyperparameters_of(model)
         kinds: dict[str, list[Variable]] = {
             kind: [] for kind in ("labels", "imputed", "concentrations", "hyperparameters", "rows", "shared")

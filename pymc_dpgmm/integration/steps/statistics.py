@@ -16,6 +16,8 @@ OF_PARTITIONS: dict[str, Any] = {
     "log_joint": np.float64,
     "seconds": np.float64,
 }
+# How far what a chain had found alone in tuning was from the partition of another chain at which it began anew.
+OF_CHAINS_ALONE = ("alone_lower", "alone_distance")
 
 
 class MoveStatistics:

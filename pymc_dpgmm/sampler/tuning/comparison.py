@@ -16,14 +16,44 @@ from pymc_dpgmm.sampler.tuning.search import log_sum
 
 
 class Compared(NamedTuple):
-    """What comes of a comparison: the state a chain goes on from, and whether it begins anew there.
+    """What comes of a comparison: the state a chain goes on from, and, if it begins anew there, from what it left.
 
     ``has_met`` tells whether searches have ended in one place, so that there is nothing to put together.
     """
 
     state: State
-    restarts: bool
+    left: "Left | None"
     has_met: bool
+
+
+class Left(NamedTuple):
+    """How far what a chain had found alone was from where it has begun anew.
+
+    Parameters
+    ----------
+    lower : float
+        Nats by which it was less probable.
+    distance : float
+        Variation of information between the partitions, in bits.
+    """
+
+    lower: float
+    distance: float
+
+
+STAYED = Left(0.0, 0.0)
+
+
+def left(lower: float, alone: np.ndarray, labels: np.ndarray) -> Left:
+    """Return how far labels (n,) that a chain leaves are from others."""
+    together = alone.astype(np.int64) * (int(labels.max()) + 1) + labels
+    bits = [_entropy(together), _entropy(alone), _entropy(labels)]
+    return Left(lower, 2.0 * bits[0] - bits[1] - bits[2])
+
+
+def _entropy(labels: np.ndarray) -> float:
+    shares = np.unique(labels, return_counts=True)[1] / len(labels)
+    return float(-(shares * np.log2(shares)).sum())
 
 
 def best_of_chains(
@@ -72,8 +102,9 @@ def best_of_chains(
                 best = max(best, (child.state, child.merit), key=lambda one: one[1])
             least = NOT_FAR_APART
         best = max([best, *_judged(state, _heard(others, *best))], key=lambda one: one[1])
-    restarts = best[1] > merit + least
-    return Compared(best[0] if restarts else state, restarts, has_met)
+    if best[1] <= merit + least:
+        return Compared(state, None, has_met)
+    return Compared(best[0], left(best[1] - merit, state.labels(), best[0].labels()), has_met)
 
 
 def _heard(others: Place, state: State, merit: float, clusters: Sequence[np.ndarray] = ()) -> list[Found]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pymc_dpgmm.sampler.amounts import LOWER_BY, SHARE_BEFORE_TELLING, SHARE_OF_LEVEL
+from pymc_dpgmm.sampler.tuning.comparison import Left, left
 from pymc_dpgmm.sampler.tuning.exchange import NOTHING, Found, Place
 
 
@@ -28,7 +29,7 @@ class Levels:
 
     tune: int
     others: Place | None
-    restarted: bool = False
+    left: Left | None = None
     n_draws: int = 0
     log_joints: list[float] = field(default_factory=list)
 
@@ -62,10 +63,13 @@ class Levels:
             return None
         latest = np.array(self.log_joints[-max(round(SHARE_OF_LEVEL * self.tune), 1) :])
         level = float(latest.mean())
-        self.others.tell(Found(labels(), level))
+        alone = labels()
+        self.others.tell(Found(alone, level))
         best = max([NOTHING, *self.others.of_others()], key=lambda found: found.merit)
-        self.restarted = best.merit > level + LOWER_BY * float(latest.std())
-        return best.labels if self.restarted else None
+        if best.merit <= level + LOWER_BY * float(latest.std()):
+            return None
+        self.left = left(best.merit - level, alone, best.labels)
+        return best.labels
 
     def leave(self) -> None:
         """Keep nobody waiting who has not heard of this chain."""

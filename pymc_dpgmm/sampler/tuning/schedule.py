@@ -47,7 +47,7 @@ from pymc_dpgmm.sampler.moves.sweep import sweep
 from pymc_dpgmm.sampler.state.provided import N_TALLIED
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.topics.topics import scans_of_words, sweep_words, words_of
-from pymc_dpgmm.sampler.tuning.comparison import best_of_chains
+from pymc_dpgmm.sampler.tuning.comparison import Left, best_of_chains
 from pymc_dpgmm.sampler.tuning.exchange import Place
 from pymc_dpgmm.sampler.tuning.exploration import Explored, explore, settled
 from pymc_dpgmm.sampler.tuning.levels import Levels
@@ -172,7 +172,8 @@ class Schedule:
     others: Place | None = None
     recombines: bool = True
     levels: Levels | None = None
-    restarted: bool = False
+    # What the chain had found alone, if it has begun anew elsewhere; of several, what was farthest below.
+    left: Left | None = None
     settled_draws: int = SETTLED_DRAWS
     n_sweeps: int = 0
     n_clusters_planned_for: float = 0.0
@@ -266,8 +267,8 @@ class Schedule:
             self._plan(self.pairs / self.draws, self.clusters / self.draws, mix.has_leaders)
         log_joint = state.log_joint()
         better = self.levels.better(log_joint, state.labels) if tuning and self.levels is not None else None
-        if better is not None:
-            self.restarted = True
+        if better is not None and self.levels is not None:
+            self.left = self.levels.left
             state.relabel(better)
         return state, Drawn(n_moved, log_joint, tally, False)
 
@@ -434,7 +435,7 @@ class Schedule:
         if self.others is None:
             return self._guided(state, ended, ended.in_one_place)
         found = best_of_chains(rng, state, merit, explored, self.others, ended.pool, ended.in_one_place)
-        self.restarted = self.restarted or found.restarts
+        self.left = max(filter(None, (self.left, found.left)), default=None)
         return self._guided(found.state, ended, found.has_met)
 
     def _plan(self, pairs: float, n_clusters: float, has_leaders: bool) -> None:

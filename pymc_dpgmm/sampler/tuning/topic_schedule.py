@@ -6,6 +6,7 @@ import numpy as np
 
 from pymc_dpgmm.sampler.amounts import ANNEALING_SHARE
 from pymc_dpgmm.sampler.topics.topics import TopicState, scans_of_words
+from pymc_dpgmm.sampler.tuning.comparison import Left
 from pymc_dpgmm.sampler.tuning.levels import Levels
 from pymc_dpgmm.sampler.tuning.schedule import Drawn, Options, no_tally
 
@@ -39,9 +40,9 @@ class TopicSchedule:
         return round(ANNEALING_SHARE * self.levels.tune)
 
     @property
-    def restarted(self) -> bool:
-        """Whether the chain has begun anew at another one's topics."""
-        return self.levels.restarted
+    def left(self) -> Left | None:
+        """What the chain has left to begin anew at another one's topics."""
+        return self.levels.left
 
     def begin_draw(self) -> None:
         """Count a draw of tuning."""
