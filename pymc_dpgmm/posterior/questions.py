@@ -152,10 +152,14 @@ def read_question(
             entries[view.name] = np.full((n_rows, view.d), np.nan)
     asked = chosen_columns(draws, of) if of is not None else _missing(draws, entries, given, with_levels)
     if not asked and of is None:
+        if _missing(draws, entries, given, with_levels=True):
+            raise ValueError(
+                "the new rows have no gaps but in categories, which have no mean and no quantiles: ask for "
+                "kind='draws' or 'probability'"
+            )
         raise ValueError(
-            f"the new rows have no gaps {'' if with_levels else 'but in categories, which have no mean, '}so that "
-            "nothing is asked for: leave columns out, or name the columns that are wanted with of= of dp.predict"
-            + ("" if with_levels else ", and kind='draws' or 'probability' for categories")
+            "the new rows have no gaps, so that nothing is asked for: leave columns out, or name the columns that "
+            "are wanted with of= of dp.predict"
         )
     draws.refuse_powers("a prediction", [view for view in draws.views if asked.get(view.name)])
     names = names_of_columns(draws, asked)
