@@ -22,6 +22,7 @@ from pymc.step_methods import CompoundStep
 from scipy.stats import chi2
 
 import pymc_dpgmm as dp
+from pymc_dpgmm.models.learnt_base import learnt_base
 
 N_KEPT = 99
 N_BINS = 20
@@ -107,15 +108,14 @@ def shared_effect(observed=None):
     return model
 
 
-def learnt_scale(observed=None):
-    """25 rows of two correlated columns, whose base measure has the scale that a default one learns."""
+def learnt_scale(observed=None, d=2):
+    """25 rows of ``d`` columns, whose base measure has a learnt scale, with the variances of another table."""
+    rows = np.random.default_rng(0).normal(size=(50, d))
+    kind = dp.NormalInverseWishart if d > 1 else dp.NormalInverseGamma
     with pm.Model() as model:
         alpha = pm.Gamma("alpha", 2.0, 1.0)
-        kappa, degrees = pm.LogNormal("kappa", np.log(0.1), 1.0), pm.LogNormal("degrees", 1.0, 0.5)
-        within = pm.Exponential("within", 2.0, shape=2)
-        nu = degrees + 1.0
-        base = dp.NormalInverseWishart(0.0, kappa, nu, nu * within)
-        dp.DPMixture("y", alpha, base, observed=given(observed, "y"), shape=None if observed else (25, 2))
+        base = learnt_base("y", kind.from_data(rows), rows, None)
+        dp.DPMixture("y", alpha, base, observed=given(observed, "y"), shape=None if observed else (25, d))
     return model
 
 
@@ -127,6 +127,7 @@ MODELS = {
     "groups": groups,
     "shared_effect": shared_effect,
     "learnt_scale": learnt_scale,
+    "learnt_scale_of_one_column": partial(learnt_scale, d=1),
 }
 
 

@@ -2,6 +2,7 @@
 
     python benchmarks/defaults.py results
     python benchmarks/defaults.py results --tables wine iris --bases default --draws 300
+    python benchmarks/defaults.py results --only added one
 
 For each table and each base measure, with its scale learnt or with fixed numbers: the adjusted Rand index of the
 point partition with the known groups, its number of clusters, the mean log density of a fifth of the rows that were
@@ -10,6 +11,10 @@ diagonal covariances), R's mclust where it is installed (the covariance model an
 by BIC), and k-means, which is told the number of groups. Columns are standardised for these, as their
 users are advised to do; base measures of the package follow the scale of columns by themselves. Means over all
 tables are at the end. Writes ``defaults.json`` into the folder.
+
+``added`` is the index of three groups in a table as it may come, by the default alone: with a column that is
+constant, or repeats others, or is almost constant; and ``one`` the probability of one cluster in one column of normal
+numbers. Both are of ten data sets, and go into ``added.json`` and ``one.json``.
 """
 
 import argparse
@@ -119,6 +124,43 @@ def of_base(make, train, held_out, groups, n_draws):
     return report(groups, found, float(np.log(density).mean()), seconds)
 
 
+# What a table may hold beside three groups of 30 rows in three columns, 7 standard deviations apart.
+ADDED = {
+    "nothing": lambda x: x,
+    "a constant": lambda x: np.column_stack([x, np.full(90, 3.0)]),
+    "a column again": lambda x: np.column_stack([x, x[:, 0]]),
+    "2 x + 1": lambda x: np.column_stack([x, 2.0 * x[:, 0] + 1.0]),
+    "a sum of two columns": lambda x: np.column_stack([x, x[:, 0] + x[:, 1]]),
+    "a column rounded to tenths": lambda x: np.column_stack([x, x[:, 0].round(1)]),
+    "one 1 and 89 zeros": lambda x: np.column_stack([x, np.arange(90) == 17]),
+}
+
+
+def of_added(n_draws):
+    found = {}
+    for name, add in ADDED.items():
+        found[name] = []
+        for seed in range(10):
+            rng, groups = np.random.default_rng(seed), np.repeat(np.arange(3), 30)
+            rows = np.array([[0.0, 0.0, 0.0], [7.0, 0.0, 0.0], [0.0, 7.0, 0.0]])[groups] + rng.normal(size=(90, 3))
+            labels = dp.point_partition(fitted(lambda rows: None, add(rows), n_draws), "y")["labels"].to_numpy()
+            found[name].append(float(adjusted_rand_score(groups, labels)))
+        print(f"  {name:32s} rand {np.mean(found[name]):5.2f}, least {min(found[name]):5.2f}", flush=True)
+    return found
+
+
+def of_one(n_draws):
+    found = {}
+    for n in (50, 190, 1_000):
+        found[n] = []
+        for seed in range(10):
+            rows = np.random.default_rng([n, seed]).normal(3.0, 2.0, size=n)
+            n_clusters = fitted(lambda rows: None, rows, n_draws).posterior["y_n_clusters"]
+            found[n].append(float((n_clusters == 1).mean()))
+        print(f"  {n:5d} rows: one cluster {np.mean(found[n]):.2f}, least {min(found[n]):.2f}", flush=True)
+    return found
+
+
 def report(groups, found, log_density, seconds):
     return {
         "rand": float(adjusted_rand_score(groups, found)),
@@ -175,7 +217,20 @@ def main():
     parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES))
     parser.add_argument("--bases", nargs="+", choices=BASES, default=list(BASES))
     parser.add_argument("--draws", type=int, default=500)
+    parser.add_argument(
+        "--only", nargs="+", choices=["tables", "added", "one"], default=["tables", "added", "one"]
+    )
     arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    for name, of in (("added", of_added), ("one", of_one)):
+        if name in arguments.only:
+            print(name)
+            (arguments.folder / f"{name}.json").write_text(json.dumps(of(arguments.draws), indent=1))
+    if "tables" in arguments.only:
+        compare(arguments)
+
+
+def compare(arguments):
     results = {}
     for name in arguments.tables:
         rows, groups = TABLES[name]()
@@ -199,7 +254,6 @@ def main():
             np.mean([of[who][what] for of in results.values()]) for what in ("rand", "log_density", "seconds")
         ]
         print(f"  {who:32s} rand {means[0]:5.2f}  log density {means[1]:9.2f}  {means[2]:6.1f} s")
-    arguments.folder.mkdir(parents=True, exist_ok=True)
     (arguments.folder / "defaults.json").write_text(json.dumps(results, indent=1))
 
 

@@ -77,7 +77,7 @@ CASES = [hyperparameter, hyperparameter_in_an_offset, of_a_process, shared_by_la
 
 @pytest.mark.parametrize("build", rest_slow(CASES, 2))
 def test_variables_stay_where_there_is_a_density(build, caplog):
-    """Slices, in Python and compiled, do not go where a density is +inf or NaN, count it, and it is told of once."""
+    """Slices, in Python and compiled, do not go where a density is +inf or NaN, and this is told of once."""
     with pm.Model() as model:
         build()
     with caplog.at_level("WARNING"), model:

@@ -32,7 +32,7 @@ ALPHA = 1.3
 
 def full_evidence(rows, kappa, degrees, psi):
     """Of a normal-inverse-Wishart cluster, for many scales: Murphy (2007), eq. 266."""
-    n, d, nu = len(rows), rows.shape[1], degrees + rows.shape[1] - 1.0
+    n, d, nu = len(rows), rows.shape[1], degrees + max(rows.shape[1] - 1.0, 1.0)
     mean = rows.mean(axis=0)
     scatter = (rows - mean).T @ (rows - mean)
     whole = scatter + (kappa * n / (kappa + n))[:, None, None] * np.outer(mean, mean)
@@ -76,6 +76,8 @@ CASES = {
     "columns": (dp.NormalInverseGamma, ROWS, columns_evidence, 3.0),
     "columns with a gap": (dp.NormalInverseGamma, WITH_GAP, columns_evidence, 3.0),
     "spherical": (dp.SphericalNormalInverseGamma, ROWS, spherical_evidence, 3.0),
+    "one column": (None, ROWS[:, 0], columns_evidence, 3.0),
+    "one column of a table": (dp.NormalInverseWishart, ROWS[:, :1], full_evidence, 3.0),
 }
 
 
@@ -88,12 +90,18 @@ def known_shares(rows):
 def posterior(case):
     """Probabilities of the partitions, and means of the logarithms of kappa, degrees and the first share."""
     _, rows, evidence, median = CASES[case]
+    rows = rows.reshape(len(rows), -1)
+    d = rows.shape[1]
     least, variances = known_shares(rows), np.nanvar(rows, axis=0)
-    axes = [np.linspace(-4.5, 4.5, 17), np.linspace(-4.5, 4.5, 17), *[np.linspace(-9.0, 2.0, 26)] * 2]
+    axes = [np.linspace(-4.5, 4.5, 17), np.linspace(-4.5, 4.5, 17), *[np.linspace(-9.0, 2.0, 26)] * d]
     points = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")])
-    log_kappa, log_degrees, logs = np.log(0.01) + points[0], np.log(median) + 1.5 * points[1], points[2:].T
+    log_kappa, log_degrees, logs = (
+        np.log(0.001 if d == 1 else 0.01) + points[0],
+        np.log(median) + 1.5 * points[1],
+        points[2:].T,
+    )
     log_prior = stats.norm.logpdf(points[:2]).sum(axis=0) + np.sum(logs - 2.0 * np.exp(logs), axis=1)
-    nu = np.exp(log_degrees) + (rows.shape[1] - 1.0 if case == "full" else 1.0)
+    nu = np.exp(log_degrees) + (d - 1.0 if case == "full" else 1.0)
     psi = nu[:, None] * variances * (np.exp(logs) + least)
     centred = rows - np.nanmean(rows, axis=0)
     known = {}
@@ -283,8 +291,12 @@ def with_likelihood_of_kappa():
         "class": (lambda: dp.DPMixture("y", 1.0, dp.NormalInverseGamma, observed=ROWS), LEARNT),
         "groups": (lambda: dp.HDPMixture("y", 1.0, 1.0, group=[0, 0, 1, 1, 1], observed=ROWS), LEARNT),
         "units": (lambda: dp.DPMixture("y", 1.0, observed=ROWS, unit=[0, 0, 1, 1, 2]), LEARNT),
-        "one column": (lambda: dp.DPMixture("y", 1.0, observed=ROWS[:, 0]), []),
-        "one column of a table": (lambda: dp.DPMixture("y", 1.0, observed=ROWS[:, :1]), []),
+        "one column": (lambda: dp.DPMixture("y", 1.0, observed=ROWS[:, 0]), LEARNT),
+        "one column of a table": (lambda: dp.DPMixture("y", 1.0, observed=ROWS[:, :1]), LEARNT),
+        "class of one column": (
+            lambda: dp.DPMixture("y", 1.0, dp.NormalInverseGamma, observed=ROWS[:, 0]),
+            LEARNT,
+        ),
         "numbers": (lambda: dp.DPMixture("y", 1.0, dp.NormalInverseWishart.from_data(ROWS), observed=ROWS), []),
         "bools": (lambda: dp.DPMixture("y", 1.0, observed=ROWS > 0), []),
         "a likelihood": (with_likelihood_of_kappa, []),

@@ -195,7 +195,7 @@ def test_columns_that_are_constant_up_to_rounding(kind):
         # The same number by several ways.
         nearly = np.array([value, value / 3.0 * 3.0, (value + value * 1e-3) - value * 1e-3, value * 49.0 / 49.0])
         rows = np.column_stack([rng.normal(size=400), np.tile(nearly, 100)])
-        with pytest.warns(UserWarning, match=r"column 1 is constant( up to rounding)?: it tells nothing"):
+        with pytest.warns(UserWarning, match=r"column 1 is constant( up to rounding)?: "):
             base = kind.from_data(rows)
         (variance,) = column_variances(rows[:, 1:])
         assert variance == (4.0 * np.finfo(np.float64).eps * np.abs(rows[:, 1]).max()) ** 2

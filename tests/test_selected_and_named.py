@@ -91,9 +91,10 @@ def thinned(observed, every=4, model=None, keep=None, labels="y_labels", seed=1)
     keep = dp.ThinnedLabels(labels, every=every) if keep is None else keep
     with model or pm.Model():
         if model is None:
-            dp.DPMixture("y", pm.Gamma("alpha", 2.0, 2.0), observed=observed)
+            base = dp.NormalInverseGamma.from_data(observed)
+            dp.DPMixture("y", pm.Gamma("alpha", 2.0, 2.0), base, observed=observed)
         run = {"tune": 20, "chains": 2, "cores": 1, "random_seed": seed, "callback": keep, **QUIET}
-        idata = pm.sample(40, **run, var_names=["alpha", "y_n_clusters", "y_kappa", "y_a", "y_b"][:2])
+        idata = pm.sample(40, **run, var_names=["alpha", "y_n_clusters"])
     idata["thinned"] = keep.to_datatree()
     return idata
 

@@ -560,9 +560,9 @@ def test_names_of_units():
         dp.DPMixture("y", 1.0, bases, observed=observed, unit={"visit": visits["who"]}, known_labels=known)
     assert model.coords["y_unit"] == ("a", "b", "c")
     np.testing.assert_array_equal(model.rvs_to_values[model["y_size"]].data, [5.0, 2.0, 1.0])
-    logp = model.compile_logp()
-    assert logp({"y_labels": np.array([0, 0, 1])}) == -np.inf
-    assert np.isfinite(logp({"y_labels": np.array([0, 1, 1])}))
+    logp, point = model.compile_logp(), model.initial_point()
+    assert logp(point | {"y_labels": np.array([0, 0, 1])}) == -np.inf
+    assert np.isfinite(logp(point | {"y_labels": np.array([0, 1, 1])}))
 
 
 def test_columns_are_matched_by_name():

@@ -160,7 +160,7 @@ class NormalInverseGamma(BaseMeasure):
 
     Notes
     -----
-    As a class, ``base=dp.NormalInverseGamma`` in a mixture of several columns, it learns its scale.
+    As a class, ``base=dp.NormalInverseGamma``, in a mixture, it learns its scale.
     ``from_data`` sets mu = column means, kappa = 0.01, a = 1.5 and b = 0.05 times the column variances. This is
     ``NormalInverseWishart.from_data`` for each column alone.
 

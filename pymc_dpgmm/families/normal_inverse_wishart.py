@@ -28,7 +28,7 @@ from pymc_dpgmm.families.contract.component import draw_gammas
 from pymc_dpgmm.families.contract.defaults import column_means, column_variances
 from pymc_dpgmm.families.contract.expected import Quadratic
 from pymc_dpgmm.families.contract.family import Family
-from pymc_dpgmm.families.contract.scale import FULL, NormalScale, ScatterOfClusters
+from pymc_dpgmm.families.contract.scale import FULL, NormalScale, ScatterOfClusters, least_degrees
 from pymc_dpgmm.families.contract.supports import positive, positive_definite, real
 from pymc_dpgmm.families.shared.full_normal import full_component, log_diagonal
 from pymc_dpgmm.families.shared.moments import gather_scatters, merge_scatters, scratch_of_scatters, update_scatter
@@ -369,7 +369,7 @@ FAMILY = Family(
     draws_missing=True,
     takes=(2,),
     wide=_wide,
-    scale=NormalScale(FULL, lambda d: (d - 1.0, 1.0), {"nu": (1, 0.0), "psi": (1, 1.0)}, _scatter),
+    scale=NormalScale(FULL, lambda d: (least_degrees(FULL, d), 1.0), {"nu": (1, 0.0), "psi": (1, 1.0)}, _scatter),
 )
 
 
@@ -392,7 +392,7 @@ class NormalInverseWishart(BaseMeasure):
 
     Notes
     -----
-    As a class, ``base=dp.NormalInverseWishart`` in a mixture of several columns, it learns its scale.
+    As a class, ``base=dp.NormalInverseWishart``, in a mixture, it learns its scale.
     ``from_data`` sets mu = column means, kappa = 0.01, nu = d + 2 and psi = 0.1 times the diagonal matrix of the
     column variances (``pymc_dpgmm.families.contract.defaults.column_variances`` states the lower bound for columns
     without spread).

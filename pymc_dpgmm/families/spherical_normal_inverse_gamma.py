@@ -221,7 +221,7 @@ class SphericalNormalInverseGamma(BaseMeasure):
 
     Notes
     -----
-    As a class, ``base=dp.SphericalNormalInverseGamma`` in a mixture of several columns, it learns its scale:
+    As a class, ``base=dp.SphericalNormalInverseGamma``, in a mixture, it learns its scale:
     kappa, a with b = a, and the relative scales of the columns.
     ``from_data`` sets mu = column means, kappa = 0.01, a = 1.5, b = 0.05 and scale = the standard deviations of
     the columns.

@@ -22,11 +22,18 @@ from pymc_dpgmm.integration.variables.observed import Observed, check_observed
 from pymc_dpgmm.integration.variables.partition_arguments import start_of_rows
 from pymc_dpgmm.integration.variables.records import amend_record
 from pymc_dpgmm.models.arguments import MixtureArguments
-from pymc_dpgmm.models.dims import check_dims, dims_of_data, named_dims, own_dims, shape_of_dims
-from pymc_dpgmm.models.learnt_base import is_learnt, learnt_base
+from pymc_dpgmm.models.dims import (
+    check_dims,
+    dims_of_data,
+    dims_without,
+    named_dims,
+    own_dims,
+    shape_of_dims,
+)
+from pymc_dpgmm.models.learnt_base import learnt_base, with_scatter
 from pymc_dpgmm.tables.checks import check_units, is_chunked, is_sparse, is_variable
 from pymc_dpgmm.tables.doubtful import warn_of_repeated, warn_of_shared_columns
-from pymc_dpgmm.tables.names import coordinates
+from pymc_dpgmm.tables.names import as_text, coordinates
 from pymc_dpgmm.tables.reading import factorized, read_table
 from pymc_dpgmm.tables.rows import Rows
 from pymc_dpgmm.tables.table import Table
@@ -65,6 +72,8 @@ class _View:
         self.power = 1.0 if arguments["power"] is None else arguments["power"]
         self.checked: Observed | None = None
         self.base, self._learns = base, False
+        # Names of columns of the data that are not in the mixture, by position.
+        self.left_out: dict[int, Any] = {}
         is_class = isinstance(base, type) and issubclass(base, BaseMeasure)
         if base is not None and not is_class:
             check_base(base)
@@ -81,14 +90,15 @@ class _View:
         self.unit = rows.entries("unit", arguments["unit"], _IN_UNITS)
         warn_of_repeated(table, "unit", self.unit)
         is_made = is_class or base is None
+        if is_made:
+            table, self.left_out = with_scatter(table, base, self.offset is not None)
         if is_class:
             base = base.from_data(table)
         if base is None:
             base = default_base(table)
         base = self.base = base.in_order({"d": table.columns_of_matrix})
         self.checked = check_observed(table, base)
-        values = self.checked.values
-        self._learns = is_made and values.ndim == 2 and is_learnt(type(base), values.shape[1])
+        self._learns = is_made and base.family.scale is not None
 
     def learn(self, column_dim: str | None) -> None:
         """Put variables of the model in place of the scale of a base measure that was made from the data."""
@@ -141,9 +151,11 @@ def add_mixture(request: Request) -> Any:
             if any(length < 1 for length in shape):
                 raise ValueError(f"shape must have lengths of at least 1, got {shape}")
         else:
-            if shape is not None and tuple(np.atleast_1d(shape)) != view.checked.values.shape:
-                raise ValueError(f"shape is {shape}, but observed has shape {view.checked.values.shape}")
+            assert table is not None
+            if shape is not None and tuple(np.atleast_1d(shape)) != table.values.shape:
+                raise ValueError(f"shape is {shape}, but observed has shape {table.values.shape}")
             shape = view.checked.values.shape
+            dims = dims_without(model, name, view.checked.table, dims) if view.left_out else dims
             dims = named_dims(model, name, name, view.checked, dims)
         dims = (dims,) if isinstance(dims, str) else dims
         check_dims(model, dims, shape)
@@ -377,6 +389,8 @@ def _add_view(model: pm.Model, view: _View, labels: Any, shape: tuple[int, ...],
         impute=view.impute,
         power=view.power,
     )
+    if view.left_out:
+        amend_record(model, view.name, {"left_out": [[j, as_text(name)] for j, name in view.left_out.items()]})
     if view.checked is None and dims is not None and len(dims) > 1:
         # Nothing else tells the names of latent columns.
         named = dims

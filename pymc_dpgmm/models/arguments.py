@@ -20,10 +20,11 @@ class MixtureArguments(TypedDict, total=False):
         bools, and ``DirichletCategorical`` for categories and text. A latent mixture has no default. A class
         stands for its ``from_data(observed)``.
 
-        Without a base measure, or with the class of a normal one, the scale of two and more columns is learnt:
-        kappa, degrees of freedom and the typical share of each column's variance within clusters are the variables
-        ``{name}_kappa``, ``{name}_degrees`` and ``{name}_within`` of the model, drawn with the labels. See
-        :doc:`/model`. ``NormalInverseWishart.from_data(observed)`` has numbers in their place.
+        Without a base measure, or with the class of a normal one, the scale of real numbers is learnt: kappa,
+        degrees of freedom and the typical share of each column's variance within clusters are the variables
+        ``{name}_kappa``, ``{name}_degrees`` and ``{name}_within`` of the model, drawn with the labels. Columns
+        that are constant, or combinations of others, are left out with a warning. See :doc:`/model`.
+        ``NormalInverseWishart.from_data(observed)`` has numbers for the scale, and all columns.
 
         For rows with columns of several types, pass a dict of views. If ``observed`` is a DataFrame, the dict is
         ``{view: (columns, base)}``, where ``columns`` is a column or a list of columns. Otherwise it is

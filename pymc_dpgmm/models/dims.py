@@ -69,6 +69,15 @@ def named_dims(model: pm.Model, rows: str, columns: str, checked: Observed, dims
     return tuple(dim for dim, _ in names)
 
 
+def dims_without(model: pm.Model, name: str, table: Table, dims: Any) -> Any:
+    """Return the dims of a mixture that has left columns out, with one of its own for those in ``table``."""
+    coords = model.coords.get(dims[1]) if isinstance(dims, tuple | list) and len(dims) == 2 else None
+    if coords is None or len(coords) == table.values.shape[1]:
+        return dims
+    model.add_coord(f"{name}_feature", coordinates(table.columns_of_matrix))
+    return dims[0], f"{name}_feature"
+
+
 def shape_of_dims(model: pm.Model, dims: Any) -> tuple[int, ...] | None:
     """Return the lengths of dimensions, None unless the model has all of them."""
     names = (dims,) if isinstance(dims, str) else dims or ()

@@ -1,6 +1,9 @@
 """Base measures of tables whose scale is learnt: variables of the model in place of numbers from the data."""
 
 import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,23 +11,77 @@ import pymc as pm
 
 from pymc_dpgmm.families import BaseMeasure
 from pymc_dpgmm.families.contract.base_measure import Linear
-from pymc_dpgmm.families.contract.defaults import column_variances
+from pymc_dpgmm.families.contract.defaults import (
+    WithoutScatter,
+    column_variances,
+    columns_without_scatter,
+    unit_of,
+)
 from pymc_dpgmm.families.contract.scale import FULL, least_degrees
+from pymc_dpgmm.families.default_base import MOST_FULL_COLUMNS
 from pymc_dpgmm.integration.variables.learnt_scale import (
+    KAPPA_OF_ONE,
+    KAPPA_OF_SEVERAL,
     LEAST_SHARE,
-    PRIOR_OF_KAPPA,
     RATE_OF_SHARES,
     SD_OF_DEGREES,
+    SD_OF_KAPPA,
 )
+from pymc_dpgmm.tables.checks import is_sparse, listed
+from pymc_dpgmm.tables.table import NUMBERS, Table
 
 # Standard deviations of columns with which a scale is learnt: by their fourth powers times the squared number
 # of rows.
 LEAST_DEVIATION, LARGEST_DEVIATION = 1e-65, 1e65
 
 
-def is_learnt(kind: type[BaseMeasure], n_columns: int) -> bool:
-    """Tell whether a base measure that is made from data learns its scale: normal ones of several columns."""
-    return kind.family.scale is not None and n_columns > 1
+def with_scatter(table: Table, base: type[BaseMeasure] | None, is_fixed: bool) -> tuple[Table, dict[int, Any]]:
+    """Return a table without the columns that a base measure made from it leaves out, and these by position.
+
+    Parameters
+    ----------
+    table : Table
+    base : class of base measures or None
+    is_fixed : bool
+        Whether columns can only be warned of, and not left out.
+    """
+    values, kinds = table.values, set(table.kinds)
+    if base is None:
+        are_normal, is_full = "bool" not in kinds, values.ndim == 2 and values.shape[1] <= MOST_FULL_COLUMNS
+    else:
+        scale = base.family.scale
+        are_normal, is_full = scale is not None, scale is not None and scale.covariances == FULL
+    if table.is_vector or not are_normal or not kinds <= set(NUMBERS) or is_sparse(values):
+        return table, {}
+    # Other tables are refused where the data is checked.
+    is_checked = len(values) and not (np.isinf(values).any() or np.isnan(values).all(axis=0).any())
+    found = columns_without_scatter(values, is_full) if is_checked else {}
+    if not found:
+        return table, {}
+    is_fixed = is_fixed or table.variable is not None
+    names = table.columns or tuple(range(values.shape[1]))
+    done = "may hide the clusters that its other columns show" if is_fixed else "are left out of the mixture"
+    told = "; ".join(f"{names[j]!r}, {_described(why, names, len(values))}" for j, why in found.items())
+    warnings.warn(
+        f"columns of {table.what} {done}, since clusters have no scatter of their own in them: {told}. Leave them "
+        "out of the table yourself to silence this. Where what a column adds to others matters, put the "
+        "difference in its place; where rare values do, make them a view of their own",
+        UserWarning,
+        stacklevel=6,
+    )
+    if is_fixed:
+        return table, {}
+    kept = [j for j in range(values.shape[1]) if j not in found]
+    return replace(table, columns=names).in_column_order(kept), {j: names[j] for j in found}
+
+
+def _described(why: WithoutScatter, names: Sequence[Any], n: int) -> str:
+    """Return in words why clusters have no scatter in a column."""
+    if why.of:
+        nearly = f" but for {why.value:.1g} of its standard deviation" if why.value > 1e-6 else ""
+        return f"a linear combination of {listed([names[i] for i in why.of])}{nearly}"
+    others = f" but {why.n_others} of {n}" if why.n_others else ""
+    return f"which is {why.value:g} in all rows{others}"
 
 
 def learnt_base(name: str, base: BaseMeasure, rows: np.ndarray, column_dim: str | None) -> BaseMeasure:
@@ -36,16 +93,17 @@ def learnt_base(name: str, base: BaseMeasure, rows: np.ndarray, column_dim: str 
         Of the mixture. The variables are ``{name}_kappa``, ``{name}_degrees`` and ``{name}_within``.
     base : BaseMeasure
         What ``from_data`` has made.
-    rows : (n, d) float64 array
+    rows : (n,) or (n, d) float64 array
         NaN where an entry is missing.
     column_dim : str, optional
         The dimension of the columns.
     """
+    rows = rows.reshape(len(rows), -1)
     d, scale = rows.shape[1], base.family.scale
     assert scale is not None
     variances, least = column_variances(rows), _known_shares(rows)
     _check_scales(np.sqrt(variances))
-    kappa = pm.LogNormal(f"{name}_kappa", *PRIOR_OF_KAPPA)
+    kappa = pm.LogNormal(f"{name}_kappa", math.log(KAPPA_OF_ONE if d == 1 else KAPPA_OF_SEVERAL), SD_OF_KAPPA)
     constant, slope = scale.degrees(d)
     # Of all degrees of freedom the median is 2 d + 2, with d = 1 for columns that are independent.
     of_columns = d if scale.covariances == FULL else 1
@@ -83,11 +141,5 @@ def _known_shares(rows: np.ndarray) -> np.ndarray:
     that numbers which follow one another are not two clusters. Without this part, a cluster for each number that
     occurs in a column of rounded numbers would have an unbounded density.
     """
-    shares = np.full(rows.shape[1], LEAST_SHARE)
-    variances = column_variances(rows)
-    for j, column in enumerate(rows.T):
-        gaps = np.diff(np.unique(column[~np.isnan(column)]))
-        if len(gaps):
-            unit = gaps[gaps > 1e-9 * gaps.sum()].min()
-            shares[j] = max(LEAST_SHARE, unit * unit / (4.0 * variances[j]))
-    return shares
+    units = np.array([unit_of(column) for column in rows.T])
+    return np.maximum(LEAST_SHARE, units**2 / (4.0 * column_variances(rows)))

@@ -91,7 +91,7 @@ def PYMixture(  # noqa: N802
     ...     discount = pm.Beta("discount", 1.0, 3.0)
     ...     y = dp.PYMixture("y", alpha, discount, observed=dp.datasets.load_galaxies())
     >>> [variable.name for variable in model.free_RVs]
-    ['alpha', 'discount', 'y_labels']
+    ['alpha', 'discount', 'y_labels', 'y_kappa', 'y_degrees', 'y_within']
     """
     return add_mixture(Request(name, partial(PitmanYor, alpha=alpha, discount=discount), base, arguments))
 
@@ -132,7 +132,7 @@ def FiniteMixture(  # noqa: N802
     >>> with pm.Model() as model:
     ...     y = dp.FiniteMixture("y", 3.0, 3, observed=dp.datasets.load_galaxies())
     >>> [variable.name for variable in model.basic_RVs]
-    ['y_labels', 'y']
+    ['y_labels', 'y_kappa', 'y_degrees', 'y_within', 'y']
     """
     kind = FiniteDirichlet if group is None else add_finite_labels
     prior = partial(kind, alpha=alpha, n_components=n_components)
@@ -186,7 +186,7 @@ def HDPMixture(  # noqa: N802
     ...     alpha, gamma = pm.Gamma("alpha", 1.0, 1.0), pm.Gamma("gamma", 1.0, 1.0)
     ...     y = dp.HDPMixture("y", alpha, gamma, group=field, observed=speed)
     >>> [variable.name for variable in model.free_RVs]
-    ['alpha', 'gamma', 'y_openers', 'y_labels']
+    ['alpha', 'gamma', 'y_openers', 'y_labels', 'y_kappa', 'y_degrees', 'y_within']
     """
     prior = partial(add_hdp_labels, alpha=alpha, gamma=gamma)
     return add_mixture(Request(name, prior, base, arguments, group))
@@ -222,7 +222,7 @@ def MFMixture(  # noqa: N802
     ...     number = pm.Poisson.dist(3.0)
     ...     y = dp.MFMixture("y", 1.0, components=number, observed=dp.datasets.load_galaxies())
     >>> [variable.name for variable in model.basic_RVs]
-    ['y_labels', 'y']
+    ['y_labels', 'y_kappa', 'y_degrees', 'y_within', 'y']
     """
     return add_mixture(Request(name, partial(MFM, gamma=gamma, components=components), base, arguments))
 

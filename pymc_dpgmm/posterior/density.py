@@ -92,7 +92,7 @@ def density(
     ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
     >>> found = dp.density(idata, "y", [-2.0, 1.0, 4.0], random_seed=1)
     >>> found["mean"].round(1).to_numpy()
-    array([0.3, 0. , 0.3])
+    array([1., 0., 1.])
     """
     draws = mixture_draws(idata, name, model, group)
     if draws.has_atoms:

@@ -324,7 +324,8 @@ class MixtureDraws:
             elif isinstance(column, int | np.integer) and 0 <= column < len(names) and not are_numbers:
                 chosen.append(int(column))
             else:
-                raise ValueError(f"there is no column {column!r}, only {listed(names)}")
+                gone = ": the mixture left it out" if as_text(column) in view.left_out.values() else ""
+                raise ValueError(f"there is no column {column!r}, only {listed(names)}{gone}")
         if not chosen or len(set(chosen)) < len(chosen):
             raise ValueError(f"columns must be some of {listed(names)}, each once, got {columns!r}")
         return chosen

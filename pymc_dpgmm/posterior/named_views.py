@@ -84,6 +84,8 @@ class NamedView(ViewDraws):
         Of the columns of the data, as in :class:`~pymc_dpgmm.tables.table.Table`; none where they are not known.
     key : str, optional
         How a user calls the view where a mixture has several.
+    left_out : dict of int to str
+        Columns of the table of the data that the mixture left out: names by position.
     """
 
     is_vector: bool
@@ -94,6 +96,7 @@ class NamedView(ViewDraws):
     given_names: Mapping[str, list[Any]] = default(default_factory=dict)
     kinds: Sequence[str] = ()
     key: str | None = None
+    left_out: Mapping[int, str] = default(default_factory=dict)
 
     def levels_of(self, j: int) -> list[Any] | None:
         """Return the levels that codes of a column stand for, if it has categories."""
@@ -212,7 +215,7 @@ class NamedView(ViewDraws):
         if list(chosen) == every:
             return self
         some = copy.copy(self)
-        some.d, some.is_vector = len(chosen), False
+        some.d, some.is_vector, some.left_out = len(chosen), False, {}
         some.levels = None if self.levels is None else [self.levels[j] for j in chosen]
         return some
 
@@ -262,6 +265,9 @@ class NamedView(ViewDraws):
                 raise ValueError(f"{what} have no columns {listed(absent)}, only {listed(present)}")
         if table.is_vector:
             table = replace(table, values=table.values[:, None])
+        width = self.d + len(self.left_out)
+        if table.columns is None and table.values.shape[1] == width > self.d:
+            table = table.in_column_order([j for j in range(width) if j not in self.left_out])
         if table.values.shape[1] != self.d:
             kind = "(m,)" if self.d == 1 else f"(m, {self.d})"
             raise ValueError(
@@ -365,6 +371,7 @@ def read_view(source: Source, name: str, record: Mapping[str, Any], n_labels: in
         levels=record.get("levels", record["categories"]),
         given_names=record.get("given_names", {}),
         kinds=record.get("kinds") or (),
+        left_out=dict(record.get("left_out", [])),
         column=record["column"],
         columns=(record["column_dim"], record["columns_named"]) if "column_dim" in record else None,
     )

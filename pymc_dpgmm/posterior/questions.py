@@ -317,7 +317,7 @@ def _read(draws: MixtureDraws, view: NamedView, new: Any, rows: Rows) -> Any:
             raise ValueError(
                 f"new rows of {view.name} have none of its columns {listed(names)}, only {listed(there)}"
             )
-        _warn_of_unused(there, names)
+        _warn_of_unused(there, [*names, *view.left_out.values()])
         return _read_columns(draws, view, of_view, chosen, rows)
     if _has_columns(new) and view.is_vector and view.column is None:
         # The only column of a frame, where the data had no name.
@@ -347,6 +347,7 @@ def _divided(draws: MixtureDraws, table: Table, rows: Rows) -> dict[str, Any]:
     there = [as_text(name) for name in plain_names(table.columns or ())]
     _refuse_shared(draws, there)
     found: dict[str, Any] = {}
+    known = [view for view in draws.views if not isinstance(view, ParametersView)]
     for view in draws.views:
         names = _named(draws, view)
         chosen = [j for j, name in enumerate(names) if name in there]
@@ -360,7 +361,7 @@ def _divided(draws: MixtureDraws, table: Table, rows: Rows) -> dict[str, Any]:
             f"new rows have none of the columns {listed(every) if every else 'of the data, which have no names'}, "
             f"only {listed(there)}"
         )
-    _warn_of_unused(there, every)
+    _warn_of_unused(there, every + [name for view in known for name in view.left_out.values()])
     return found
 
 

@@ -1,7 +1,9 @@
 """Scales of data from which default base measures are made."""
 
+import math
 import warnings
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -63,6 +65,93 @@ def column_variances(rows: np.ndarray) -> np.ndarray:
     return variances
 
 
+# Rows for each one that may differ from a number that all others have.
+_ROWS_FOR_EACH_OTHER = 20
+# The share of its variance that a column has beside a linear combination of others, where that is none at all, and
+# where it is none if rounding explains it. Rounding in units u has the variance u^2 / 12, and of few rows more.
+_NOTHING, _LITTLE, _ROUNDING = 1e-4, 1e-2, 1.0 / 8.0
+# The fewest degrees of freedom that such a share is told by.
+_FEWEST_DEGREES = 10
+
+
+class WithoutScatter(NamedTuple):
+    """Why clusters have no scatter of their own in a column.
+
+    Parameters
+    ----------
+    value : float
+        The number that all rows have but ``n_others``.
+    n_others : int
+    of : tuple of int
+        The columns that it is a linear combination of, but for the share ``value`` of its standard deviation.
+    """
+
+    value: float
+    n_others: int = 0
+    of: tuple[int, ...] = ()
+
+
+def unit_of(column: np.ndarray) -> float:
+    """Return the smallest difference between two numbers of a column, 0 if there is none."""
+    gaps = np.diff(np.unique(column[~np.isnan(column)]))
+    return float(gaps[gaps > 1e-9 * gaps.sum()].min()) if len(gaps) else 0.0
+
+
+def columns_without_scatter(rows: np.ndarray, covariances_are_full: bool) -> dict[int, WithoutScatter]:
+    """Return the columns in which clusters have no scatter of their own, by position.
+
+    In a column that almost all rows agree in, or that is a linear combination of others within every cluster, each
+    cluster would have a variance of next to nothing. That all of them have is so improbable, a priori, that fewer
+    clusters explain the rows better, whatever the other columns show.
+
+    Parameters
+    ----------
+    rows : (n, d) float64 array
+        NaN where an entry is missing.
+    covariances_are_full : bool
+        Whether combinations of columns matter, or each column by itself.
+    """
+    n, d = rows.shape
+    # A number that almost all rows have is their median.
+    values, bounds = np.nanmedian(rows, axis=0), np.sqrt(_least_variances(rows))
+    others = np.sum(np.abs(rows - values) > bounds, axis=0)
+    few = np.flatnonzero(others <= min(d, n // _ROWS_FOR_EACH_OTHER))
+    found = {int(j): WithoutScatter(float(values[j]), int(others[j])) for j in few}
+    if covariances_are_full and len(found) < d:
+        found |= _combinations(rows, [j for j in range(d) if j not in found])
+    return found if len(found) < d else {}
+
+
+def _combinations(rows: np.ndarray, columns: Sequence[int]) -> dict[int, WithoutScatter]:
+    """Return the columns that are linear combinations of those before them, and of those with fewer gaps."""
+    gaps = np.isnan(rows[:, columns])
+    z = rows[:, columns][~gaps.any(axis=1)]
+    found: dict[int, WithoutScatter] = {}
+    kept: list[int] = []
+    if len(z) <= _FEWEST_DEGREES:
+        return found
+    z = z - z.mean(axis=0)
+    scales = np.sqrt(np.mean(z**2, axis=0))
+    with np.errstate(all="ignore"):
+        correlations = (z / scales).T @ (z / scales) / len(z)
+    for j in np.argsort(gaps.sum(axis=0), kind="stable"):
+        degrees = len(z) - 1 - len(kept)
+        if degrees < _FEWEST_DEGREES:
+            break
+        slopes = np.linalg.solve(correlations[np.ix_(kept, kept)], correlations[kept, j])
+        left = (1.0 - slopes @ correlations[kept, j]) * len(z) / degrees
+        if left < _LITTLE:
+            units = np.array([unit_of(rows[:, columns[i]]) / scales[i] for i in [j, *kept]])
+            rounding = _ROUNDING * np.sum((units * [1.0, *slopes]) ** 2)
+            if left < max(_NOTHING, rounding):
+                chosen = np.flatnonzero(np.abs(slopes) > 2.0 * np.sqrt(_NOTHING))
+                of = tuple(columns[kept[i]] for i in chosen)
+                found[columns[j]] = WithoutScatter(math.sqrt(max(float(left), 0.0)), of=of)
+                continue
+        kept.append(j)
+    return found
+
+
 # A row that makes more than this share of a column's sum of squares decides the column's scale alone.
 _LARGEST_SHARE = 0.75
 # Among fewer rows, one may make as much by chance: of ten normal ones in 40 columns, in one case of twelve.
@@ -93,8 +182,8 @@ def warn_of_scales(kind: str, rows: np.ndarray, names: Sequence[str]) -> None:
         exactly = "" if np.nanmin(rows[:, first]) == np.nanmax(rows[:, first]) else " up to rounding"
         more = f" (and {len(constant) - 1} more columns)" if len(constant) > 1 else ""
         _warn(
-            f"column {names[first]}{more} is constant{exactly}: it tells nothing about clusters, and "
-            f"{kind}.from_data takes a scale of almost zero from it. Leave it out, or give the parameters"
+            f"column {names[first]}{more} is constant{exactly}: {kind}.from_data takes a scale of almost zero "
+            "from it, which may hide what the other columns show. Leave it out, or give the parameters"
         )
     if len(rows) < _FEWEST_ROWS:
         return

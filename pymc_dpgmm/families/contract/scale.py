@@ -14,7 +14,7 @@ def least_degrees(covariances: int, d: int) -> float:
 
     Then a cluster of equal numbers in a column would have an unbounded density.
     """
-    return d - 1.0 if covariances == FULL else 1.0
+    return max(d - 1.0, 1.0) if covariances == FULL else 1.0
 
 
 class ScatterOfClusters(NamedTuple):

@@ -3,7 +3,6 @@
 :mod:`pymc_dpgmm.sampler.hyperparameters.learnt_scales` has the density.
 """
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -14,9 +13,11 @@ from pymc_dpgmm.integration.internals.pymc_internals import LogTransform, consta
 from pymc_dpgmm.integration.variables.models import dependents
 from pymc_dpgmm.integration.variables.records import parse_numbers, record_of
 
-# Mean and standard deviation of log kappa: the median is that of from_data, and the data may say more. A narrower
-# prior would keep clusters from parting where many columns tell nothing, which asks for a large kappa.
-PRIOR_OF_KAPPA = (math.log(0.01), 1.0)
+# Medians of kappa in one column and in several, and the standard deviation of its logarithm. That of several is
+# the kappa of from_data, and the data may say more: a narrower prior would keep clusters from parting where many
+# columns tell nothing, which asks for a large kappa. A cluster costs a factor of sqrt(kappa) in each column: with
+# the kappa of several, one column of normal numbers would be divided by chance.
+KAPPA_OF_ONE, KAPPA_OF_SEVERAL, SD_OF_KAPPA = 0.001, 0.01, 1.0
 # Of the logarithm of the degrees of freedom.
 SD_OF_DEGREES = 1.5
 # Shares within clusters are exponential with mean 1 / 2.

@@ -195,13 +195,13 @@ def draw_full_scales(
     bit_state,
 ):
     """Draw kappa, degrees and shares in place; see ``draw_scale`` in ``learnt_scales.py``."""
-    bits, length = Bits(next_double, bit_state), d * (d + 1) // 2
+    bits, length, extra = Bits(next_double, bit_state), d * (d + 1) // 2, max(d - 1.0, 1.0)
     psi, rest = work, shifted(work, d)
     squares = shifted(rest, 2 * length)
     forms, vector = shifted(rest, length), shifted(rest, length + 2 * n_clusters * d)
     points = shifted(vector, 2 * d)
     for _ in range(n_rounds):
-        nu = numbers[1] + d - 1.0
+        nu = numbers[1] + extra
         set_psi(d, nu, variances, shares, psi)
         _write_squares(n_clusters, d, offsets, scatter, psi, rest, shifted(rest, length), squares)
         log_p = shifted(squares, n_clusters)
@@ -218,7 +218,7 @@ def draw_full_scales(
             _tridiagonal(rest, d, form, shifted(form, d), vector, shifted(vector, d))
         numbers[2] = 1.0
         for direction in (DEGREES, SHARES):
-            before, spacing = points_along(direction, d, d - 1.0, numbers, shares, least, law, points, bits)
+            before, spacing = points_along(direction, d, extra, numbers, shares, least, law, points, bits)
             for i in range(N_POINTS):
                 if points[i] > -math.inf:
                     for k in range(n_clusters):
@@ -226,4 +226,4 @@ def draw_full_scales(
                         points[i] += _log_evidence(
                             d, sizes[k], form, points[N_POINTS + i], points[2 * N_POINTS + i]
                         )
-            move_along(direction, d, d - 1.0, numbers, shares, psi, points, before, spacing, bits)
+            move_along(direction, d, extra, numbers, shares, psi, points, before, spacing, bits)

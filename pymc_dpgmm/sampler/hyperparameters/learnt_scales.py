@@ -4,11 +4,11 @@ The base measure has three unknowns: :math:`\kappa`, the prior precision of the 
 :math:`\delta > 0`, the degrees of freedom beyond the least ones; and :math:`w_j > 0`, the share of each column's
 variance :math:`v_j` that is typical within clusters:
 
-.. math:: \nu = d - 1 + \delta, \qquad \Psi = \nu \, \mathrm{diag}(v_j t_j), \qquad t_j = w_j + r_j,
+.. math:: \nu = \max(d - 1, 1) + \delta, \qquad \Psi = \nu \, \mathrm{diag}(v_j t_j), \qquad t_j = w_j + r_j,
 
 where :math:`r_j \ge 0` is known, so that :math:`(E \, \Sigma^{-1})^{-1} = \mathrm{diag}(v_j t_j)` for any
-:math:`\delta`. Columns that are independent are the case d = 1 of this, each for itself, but with :math:`\nu = 1 +
-\delta`: with fewer degrees of freedom :math:`\Psi` could be all but zero. For clusters of :math:`n_k` rows with
+:math:`\delta`. Columns that are independent are the case d = 1 of this, each for itself: with fewer than 1
+degree of freedom :math:`\Psi` could be all but zero. For clusters of :math:`n_k` rows with
 scatter :math:`S_k` and means :math:`o_k` away from the prior mean, the evidence is (Murphy 2007, eq. 266), up to a
 constant,
 
