@@ -290,7 +290,11 @@ def test_categories_with_gaps():
     ("base", "observed", "message"),
     [
         (dp.DirichletMultinomial([1.0, 1.0]), [[1, np.nan], [2, 1]], "DirichletMultinomial does not take"),
-        (dp.BetaBernoulli(1.0, 1.0), [[1, np.nan], [2, 1]], "binary columns must be 0 or 1, got 2.0 in row 1"),
+        (
+            dp.BetaBernoulli(1.0, 1.0),
+            [[1, np.nan], [2, 1]],
+            r"must be 0 or 1 \(of codes 1 and 2 subtract 1\), got 2.0 in row 1",
+        ),
         (None, [np.nan, np.nan], "all entries of (column 0 of )?observed are missing"),
     ],
 )

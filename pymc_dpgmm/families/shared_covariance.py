@@ -29,10 +29,10 @@ from pymc_dpgmm.families.contract.supports import positive, positive_definite, r
 from pymc_dpgmm.families.shared.full_normal import full_component
 from pymc_dpgmm.families.shared.moments import gather_scatters, merge_scatters, scratch_of_scatters, update_scatter
 from pymc_dpgmm.families.shared.origins import centred, shift_mean
-from pymc_dpgmm.families.shared.some_columns import condition, solve_transposed
+from pymc_dpgmm.families.shared.some_columns import condition
 from pymc_dpgmm.native.arithmetic import standard_normal
 from pymc_dpgmm.native.compiled import shifted
-from pymc_dpgmm.native.triangles import lower_product, unpacked
+from pymc_dpgmm.native.triangles import lower_product, solve_upper, unpacked
 
 
 def _update(p, n, s, x, sign):
@@ -96,7 +96,7 @@ def _draw_absent(p, n, s, c, x, absent, scratch, bits):
     scale = 1.0 / math.sqrt(2.0 * c.weight[0])
     for k in range(m):
         step[k] = delta[k] + scale * standard_normal(bits)
-    solve_transposed(root, step, m)
+    solve_upper(root, step, m)
     k = 0
     for j in range(d):
         if absent[j] != 0:

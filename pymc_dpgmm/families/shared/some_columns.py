@@ -9,6 +9,7 @@ import math
 from pymc_dpgmm.native.arithmetic import LEAST_GAMMA, standard_gamma, standard_normal
 from pymc_dpgmm.native.compiled import inlined, shifted
 from pymc_dpgmm.native.special import log_rising
+from pymc_dpgmm.native.triangles import solve_upper
 
 
 @inlined
@@ -76,15 +77,6 @@ def log_predictive_present(p, n, s, c, x, absent, scratch):
     )
 
 
-@inlined
-def solve_transposed(root, vector, m):
-    """Replace ``vector[:m]`` by inv(root') vector, for a packed lower triangular root."""
-    for k in range(m - 1, -1, -1):
-        for u in range(k + 1, m):
-            vector[k] -= root[u * (u + 1) // 2 + k] * vector[u]
-        vector[k] /= root[k * (k + 1) // 2 + k]
-
-
 def draw_absent(p, n, s, c, x, absent, scratch, bits):
     """Set the absent entries of a row to a draw given the others and a cluster."""
     # Given the present entries, u = x_absent - mean is a t: (1 + q + |root' u|^2)^(-(freedom + d) / 2).
@@ -96,7 +88,7 @@ def draw_absent(p, n, s, c, x, absent, scratch, bits):
     scale = math.sqrt((1.0 + squared) / (2.0 * gamma))
     for k in range(m):
         step[k] = delta[k] + scale * standard_normal(bits)
-    solve_transposed(root, step, m)
+    solve_upper(root, step, m)
     k = 0
     for j in range(d):
         if absent[j] != 0:

@@ -122,7 +122,8 @@ def partition_warnings(idata: Any, labels: list[str], what_tells: str = _WHAT_TE
                 worst = max(worst, (np.inf if still else float(array_stats.rhat(values)), words))
         problems = []
         if worst[0] > WORST_R_HAT:
-            problems.append(f"R-hat of {worst[1]} is {worst[0]:.4f}, above {WORST_R_HAT}")
+            # Rounded up, since what is told of is above the limit.
+            problems.append(f"R-hat of {worst[1]} is {np.ceil(worst[0] * 1e3) / 1e3:.3f}, above {WORST_R_HAT}")
         if fewest[0] < FEWEST_DRAWS:
             problems.append(f"{fewest[1]} has {fewest[0]:.0f} effective draws a chain, fewer than {FEWEST_DRAWS}")
         if problems:

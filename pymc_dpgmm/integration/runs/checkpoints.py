@@ -160,9 +160,7 @@ class Checkpoint:
         """
         with path.open("rb") as file:
             if file.read(len(_FIRST_LINE)) != _FIRST_LINE:
-                # A file of the old format is written anew at the next save.
-                content = _load_old(path)
-                return cls(path, {key: value for key, value in content.items() if key != "chains"}), content, False
+                raise CheckpointError(f"{path} is no checkpoint of a dp.ResumableRun: begin a new run")
             file.seek(0)
             checkpoint = cls(path, _first_record(file))
             chains, written = _read_chains(file)
@@ -230,17 +228,3 @@ def _first_record(file: BinaryIO) -> dict[str, Any]:
         for content in _records(file):
             return content
     raise CheckpointError(f"{file.name} is no checkpoint of a dp.ResumableRun")
-
-
-def _load_old(path: Path) -> dict[str, Any]:
-    """Return the content of a file of the old format, a single pickle."""
-    try:
-        content = pickle.loads(path.read_bytes())
-    except Exception as error:
-        raise CheckpointError(
-            f"{path} is no checkpoint of a dp.ResumableRun, or was written by a version whose files this version "
-            f"cannot read ({type(error).__name__}): begin a new run, or continue with that version"
-        ) from error
-    if not isinstance(content, dict) or not {"chains", "tune", "options", "numbers"} <= set(content):
-        raise CheckpointError(f"{path} is no checkpoint of a dp.ResumableRun: it holds something else")
-    return content

@@ -254,6 +254,7 @@ class DirichletProcessStep(PartitionStep):
                 density = target.densities.at(point)
                 labels, atoms = target.read(point)
                 atoms = density.inside(atoms)
+                target.check_rows(labels, atoms)
                 if not density.discrete:
                     free = density.to_free(atoms)
                     density.from_free(free, [])
