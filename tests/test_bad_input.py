@@ -150,7 +150,7 @@ CASES = {
     "negative-counts": (
         lambda: dp.DPMixture("y", 1.0, dp.GammaPoisson(1, 1), observed=[1, -2, 3]),
         ValueError,
-        "must be 0, 1, 2, ..., got negative values, as -2.0 in row 1",
+        "entries must be counts 0, 1, 2, ..., got negative values, as -2.0 in row 1",
     ),
     "fractional-counts": (
         lambda: dp.DPMixture("y", 1.0, dp.DirichletMultinomial(1), observed=[[1, 2], [0, 0.5]]),
@@ -208,7 +208,7 @@ CASES = {
     "trials-of-missing-successes": (
         lambda: dp.DPMixture("y", 1.0, dp.BetaBinomial(1, 1, [3, 2.5]), observed=[1, np.nan]),
         ValueError,
-        "trials must be 0, 1, 2, ..., got fractional values, as 2.5 in row 1",
+        "trials must be counts 0, 1, 2, ..., got fractional values, as 2.5 in row 1",
     ),
     "trials-of-other-rows": (
         lambda: dp.DPMixture("y", 1.0, dp.BetaBinomial(1, 1, [3, 3, 3]), observed=[1, 2]),

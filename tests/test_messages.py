@@ -49,7 +49,7 @@ ASKED = {
     ),
     "fractions of a count": (
         lambda i, t: dp.log_density(i, "t", changed(t, c=[0.5, 1.0])),
-        ["counts must be 0, 1, 2", "0.5 in row 0"],
+        ["entries must be counts 0, 1, 2", "0.5 in row 0"],
         ["observed"],
     ),
     "text in counts": (

@@ -28,7 +28,7 @@ def _predictive(params: Any, s: Any) -> Drawn:
 
 def _check_values(params: Any, values: np.ndarray) -> None:
     successes, trials = np.hsplit(values, 2)
-    check_counts("counts", successes)
+    check_counts("entries", successes)
     check_counts("trials", trials)
     refuse_where(successes > trials, "successes must not exceed trials", successes, trials)
 

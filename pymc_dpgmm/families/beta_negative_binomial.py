@@ -30,7 +30,7 @@ def _predictive(params: Any, s: Any) -> Drawn:
 
 def _check_values(params: Any, values: np.ndarray) -> None:
     counts, size = np.hsplit(values, 2)
-    check_counts("counts", counts)
+    check_counts("entries", counts)
     # Where a count is missing, it is 0 here; any size will do.
     refuse_where(~(size > 0), "size must be > 0", size)
 

@@ -161,7 +161,7 @@ class DirichletMultinomial(BaseMeasure):
     family = Family(
         name="DirichletMultinomial",
         parameters={"a": positive("d")},
-        check_values=lambda params, values: check_counts("counts", _counts(values)),
+        check_values=lambda params, values: check_counts("entries", _counts(values)),
         sums={"counts": "d", "total": "", "constant": ""},
         update=_update,
         log_evidence=_log_evidence,

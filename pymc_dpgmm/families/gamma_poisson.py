@@ -25,7 +25,7 @@ from pymc_dpgmm.native.special import gammaln, xlogy
 
 def _check_values(params: Any, values: np.ndarray) -> None:
     counts, exposure = np.hsplit(values, 2)
-    check_counts("counts", counts)
+    check_counts("entries", counts)
     refuse_where(~(exposure > 0), "exposure must be > 0", exposure)
 
 

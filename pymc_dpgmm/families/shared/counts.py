@@ -79,4 +79,4 @@ def check_counts(what: str, values: Any) -> None:
             if is_sparse(values):
                 row, column = values.tocoo().row[first], values.tocoo().col[first]
             at = f"row {row}" + (f", column {column}" if values.shape[1] > 1 else "")
-            raise ValueError(f"{what} must be 0, 1, 2, ..., got {kind} values, as {entries[first]} in {at}")
+            raise ValueError(f"{what} must be counts 0, 1, 2, ..., got {kind} values, as {entries[first]} in {at}")
