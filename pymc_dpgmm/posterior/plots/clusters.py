@@ -7,8 +7,8 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.posterior.component_draws import aligned_components
-from pymc_dpgmm.posterior.draws import Reference, check_probability
+from pymc_dpgmm.posterior.component_draws import aligned_components, of_their_own
+from pymc_dpgmm.posterior.draws import check_probability
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.plots.figures import make_axes, pyplot
@@ -83,7 +83,7 @@ def plot_clusters(
     plt = pyplot()
     check_probability(probability)
     draws = MixtureDraws(idata, name, model)
-    rows = _Rows(draws, draws.sole(), draws.reference(partition), np.random.default_rng(random_seed))
+    rows = _Rows(draws, draws.sole(), partition, np.random.default_rng(random_seed))
     if rows.regression is not None:
         figure = _draw_regressions(plt, ax, rows, columns)
     else:
@@ -100,11 +100,10 @@ def plot_clusters(
 class _Rows:
     """The rows that a plot of clusters shows, and their clusters."""
 
-    def __init__(
-        self, draws: MixtureDraws, view: NamedView, reference: Reference, rng: np.random.Generator
-    ) -> None:
-        labels = reference.labels
-        self.draws, self.view, self.reference, self._rng = draws, view, reference, rng
+    def __init__(self, draws: MixtureDraws, view: NamedView, partition: Any, rng: np.random.Generator) -> None:
+        self.reference, self._is_default = draws.reference(partition), partition is None
+        labels = self.reference.labels
+        self.draws, self.view, self._rng = draws, view, rng
         self.regression = regression_of(view)
         self.data, self.what = rows_shown(draws, view)
         self.of_row = labels if view.unit is None else labels[view.unit]
@@ -114,8 +113,9 @@ class _Rows:
         self.names: list[str] = names
 
     def components(self) -> xr.Dataset:
-        """Return draws of the parameters of the clusters."""
-        return aligned_components(self.draws, self.reference, self._rng)
+        """Return draws of the parameters of the clusters, NaN of those that are none of their own."""
+        components = aligned_components(self.draws, self.reference, self._rng)
+        return of_their_own(components, self.draws.cluster_dim()) if self._is_default else components
 
     def scatter(self, axes: Any, x: np.ndarray, y: np.ndarray) -> None:
         """Draw the rows of all clusters, largest cluster first."""
@@ -146,7 +146,10 @@ def _draw_pairs(plt: Any, ax: Any, rows: _Rows, columns: Any, probability: float
         y = jitter[:, 0] + ranks if i is None else dense(rows.data[:, [i]])[:, 0] + shift[:, 1 + i]
         rows.scatter(axes, x, y)
         for rank, k in enumerate(rows.largest_first):
-            if i is not None and mean is not None and covariance is not None and rows.sizes[k] > 1:
+            if i is None or mean is None or covariance is None or rows.sizes[k] == 1:
+                continue
+            # Clusters that are part of larger ones have no outline.
+            if not np.isnan(mean[k]).any():
                 outline = _ellipse(mean[k, [j, i]], covariance[k][np.ix_([j, i], [j, i])], probability)
                 axes.plot(*outline, color=style(rank)[0], lw=1.5)
         axes.set_xlabel(rows.names[j])
