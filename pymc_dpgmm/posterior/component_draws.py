@@ -34,7 +34,7 @@ def component_draws(
     ``overlap`` is the share of the reference cluster's rows that this cluster holds; it is low where a draw
     divides the reference cluster. ``purity`` is the share of this cluster's rows that belong to the reference
     cluster; it is low where a draw merges the reference cluster with others. A cluster that is matched to two
-    reference clusters counts for both. Clusters of the default reference whose mean purity is below one half,
+    reference clusters counts for both. Clusters of a point partition whose mean purity is below one half,
     which are mostly single rows that belong nowhere with certainty, have NaN in place of the weight and the
     parameters of the larger clusters that they are a part of.
 
@@ -98,7 +98,12 @@ def component_draws(
             raise ValueError("ragged draws are not aligned: leave out either reference or ragged=True")
         return ragged_components(draws, rng)
     components = aligned_components(draws, draws.reference(reference), rng)
-    return components if reference is not None else of_their_own(components, draws.cluster_dim())
+    return of_their_own(components, draws.cluster_dim()) if is_point(reference) else components
+
+
+def is_point(reference: Any) -> bool:
+    """Tell whether a reference is a point partition, by default or as its result, and not a user's own."""
+    return reference is None or isinstance(reference, xr.Dataset)
 
 
 def of_their_own(components: xr.Dataset, cluster: str) -> xr.Dataset:

@@ -13,7 +13,7 @@ import xarray as xr
 from pymc_dpgmm.native.interrupts import imported
 from pymc_dpgmm.posterior.arrays.certainty import certainty_of_rows
 from pymc_dpgmm.posterior.arrays.partitions import canonical_draws
-from pymc_dpgmm.posterior.component_draws import LEAST_PURITY, aligned_components, of_their_own
+from pymc_dpgmm.posterior.component_draws import LEAST_PURITY, aligned_components, is_point, of_their_own
 from pymc_dpgmm.posterior.diagnostics import diagnostics_of, warn_if_apart
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.named_views import NO_CATEGORY
@@ -256,7 +256,7 @@ def summary(
     labels = clusters.labels
     # A group without rows may have no concentration; the mean of its weights does not depend on it.
     components = aligned_components(draws, clusters, rng, mean_weights=draws.groups is not None)
-    if reference is None:
+    if is_point(reference):
         components = of_their_own(components, draws.cluster_dim())
     table = _cluster_table(components, draws)
     canonical = canonical_draws(draws.drawn.rows)
