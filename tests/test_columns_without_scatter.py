@@ -28,12 +28,13 @@ ADDED = {
     "a difference, far away": (1e6 + 1e-3 * (Y - 3.0 * Z), (1, 2)),
     "rounded to tenths": (X.round(1), (0,)),
     "rounded to whole numbers": (X.round(), (0,)),
-    "repeated with an error of a hundredth": (X + 0.01 * RNG.normal(size=N), (0,)),
     "one 1 and 89 zeros": (RARE, ()),
     "four numbers and 86 zeros": (np.where(np.arange(N) < 4, X, 0.0), ()),
 }
 KEPT = {
     "repeated with an error of a third": X + 0.3 * RNG.normal(size=N),
+    # A small share of the variance may be what tells clusters apart.
+    "repeated with an error of a hundredth": X + 0.01 * RNG.normal(size=N),
     "five ones": (np.arange(N) % 18 == 0).astype(float),
     "the group, as a number": GROUPS.astype(float),
     "counts": RNG.poisson(1.0, size=N).astype(float),
@@ -163,3 +164,22 @@ def test_one_column_of_normal_numbers_is_one_cluster(n):
     rng = np.random.default_rng(n)
     single = [float((drawn(rng.normal(3.0, 2.0, size=n)).posterior["y_n_clusters"] == 1).mean()) for _ in range(3)]
     assert np.mean(single) > 0.7
+
+
+def test_a_small_share_of_the_variance_may_tell_clusters_apart():
+    """Strata far apart, or rows with -999 in both columns, beside which the groups are a small share."""
+    rng, strata = np.random.default_rng(0), np.repeat([0, 1], 60)
+    a = rng.normal(size=120) + 400.0 * strata
+    b = rng.normal(0.0, 0.3, size=120) + 3.0 * np.tile(np.repeat([0, 1], 30), 2) + 400.0 * strata
+    assert found(a, b) == {}
+    assert found(np.append(a[:60], [-999.0] * 3), np.append(b[:60], [-999.0] * 3)) == {}
+
+
+def test_gaps_do_not_make_columns_combinations_or_constants():
+    rng = np.random.default_rng(0)
+    a, c = rng.normal(size=(2, 60))
+    b = np.append(a[:30], rng.normal(8.0, 1.0, size=30))
+    assert found(a, b, np.where(np.arange(60) < 30, c, np.nan)) == {}
+    few = np.full(60, np.nan)
+    few[:5] = [1.0, 7.0, -3.0, 20.0, 5.0]
+    assert found(a, few) == {}

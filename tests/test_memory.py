@@ -9,6 +9,8 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
 from support.model_kinds import KINDS
 
 from pymc_dpgmm.integration.internals import direct
@@ -99,3 +101,25 @@ def test_data_of_a_user_can_still_be_written_to():
     data = np.arange(10.0)
     made(pt.constant(data), pytensor.shared(np.ones(3)))
     data[0] = 1.0
+
+
+class Shifted(Op):
+    """An operation that declares nothing of what it holds, as black-box likelihoods are often written."""
+
+    __props__ = ()
+
+    def __init__(self, by):
+        self.by = by
+
+    def make_node(self, x):
+        return Apply(self, [pt.as_tensor(x)], [pt.dscalar()])
+
+    def perform(self, node, inputs, outputs):
+        outputs[0][0] = np.asarray(inputs[0] + self.by)
+
+
+@pytest.mark.filterwarnings("ignore:Numba will use object mode")
+def test_operations_of_a_users_own_are_not_taken_for_each_other():
+    x = pt.dscalar("x")
+    found = [float(DirectFunction([x], 2.0 * Shifted(by)(x))(np.array(1.0))) for by in (0.0, 5.0)]
+    assert found == [2.0, 12.0]

@@ -203,6 +203,20 @@ DIFFERING = {
     "an effect of groups": lambda theta: pm.Normal(
         "y", theta + pm.Normal("g", shape=2)[LATE.astype(int)], 1.0, observed=LATE
     ),
+    "a stack by groups": lambda theta: pm.Normal(
+        "y", theta + pt.stack([0.0, pm.Normal("b")])[LATE.astype(int)], 1.0, observed=LATE
+    ),
+    "a range": lambda theta: pm.Normal("y", theta + pt.arange(6), 1.0, observed=LATE),
+    "two halves": lambda theta: pm.Normal(
+        "y", theta + pt.concatenate([pt.zeros(3), 8.0 * pt.ones(3)]), 1.0, observed=LATE
+    ),
+    "repeated numbers": lambda theta: pm.Normal(
+        "y", theta + pt.repeat(pm.Normal("b", shape=3), 2), 1.0, observed=LATE
+    ),
+    "a sum that grows": lambda theta: pm.Normal("y", theta + pt.cumsum(pt.ones(6)), 1.0, observed=LATE),
+    "halves of parameters": lambda theta: pm.Normal(
+        "y", pt.concatenate([theta[:3], theta[3:] + 10.0]), 1.0, observed=LATE
+    ),
     "an effect of each row": lambda theta: pm.Normal("y", theta + pm.Normal("g", shape=6), 1.0, observed=LATE),
 }
 

@@ -65,7 +65,7 @@ def with_scatter(table: Table, base: type[BaseMeasure] | None, is_fixed: bool) -
     warnings.warn(
         f"columns of {table.what} {done}, since clusters have no scatter of their own in them: {told}. Leave them "
         "out of the table yourself to silence this. Where what a column adds to others matters, put the "
-        "difference in its place; where rare values do, make them a view of their own",
+        "difference in its place; where rare values do, make them a view of their own, of dp.BetaBernoulli",
         UserWarning,
         stacklevel=6,
     )

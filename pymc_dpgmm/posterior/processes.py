@@ -436,6 +436,10 @@ def _points(data: np.ndarray, x: Any) -> np.ndarray:
         points = np.asarray(x, dtype=np.float64)
         if points.ndim != 1 or not len(points) or not np.all(np.isfinite(points)):
             raise ValueError(f"x must be finite numbers of shape (m,), got shape {points.shape}")
+        if data.dtype.kind in "iub" and not np.array_equal(points, np.floor(points)):
+            raise ValueError(
+                f"x must be whole numbers, as the data are, got {points[points != np.floor(points)][0]}"
+            )
         return points
     low, high = float(data.min()), float(data.max())
     if data.dtype.kind in "iub":

@@ -69,7 +69,12 @@ def column_variances(rows: np.ndarray) -> np.ndarray:
 _ROWS_FOR_EACH_OTHER = 20
 # The share of its variance that a column has beside a linear combination of others, where that is none at all, and
 # where it is none if rounding explains it. Rounding in units u has the variance u^2 / 12, and of few rows more.
-_NOTHING, _LITTLE, _ROUNDING = 1e-4, 1e-2, 1.0 / 8.0
+# A small share of the whole variance may be all that tells clusters apart that lie in strata far from each other.
+_NOTHING, _LITTLE, _ROUNDING = 1e-12, 1e-2, 1.0 / 8.0
+# Slopes of columns that are named as part of a combination, in standard deviations.
+_SLOPE = 0.02
+# The share of gaps up to which a column may be one of a combination.
+_MOST_GAPS = 0.1
 # The fewest degrees of freedom that such a share is told by.
 _FEWEST_DEGREES = 10
 
@@ -111,11 +116,11 @@ def columns_without_scatter(rows: np.ndarray, covariances_are_full: bool) -> dic
     covariances_are_full : bool
         Whether combinations of columns matter, or each column by itself.
     """
-    n, d = rows.shape
+    d = rows.shape[1]
     # A number that almost all rows have is their median.
     values, bounds = np.nanmedian(rows, axis=0), np.sqrt(_least_variances(rows))
     others = np.sum(np.abs(rows - values) > bounds, axis=0)
-    few = np.flatnonzero(others <= min(d, n // _ROWS_FOR_EACH_OTHER))
+    few = np.flatnonzero(others <= np.minimum(d, np.sum(~np.isnan(rows), axis=0) // _ROWS_FOR_EACH_OTHER))
     found = {int(j): WithoutScatter(float(values[j]), int(others[j])) for j in few}
     if covariances_are_full and len(found) < d:
         found |= _combinations(rows, [j for j in range(d) if j not in found])
@@ -124,6 +129,8 @@ def columns_without_scatter(rows: np.ndarray, covariances_are_full: bool) -> dic
 
 def _combinations(rows: np.ndarray, columns: Sequence[int]) -> dict[int, WithoutScatter]:
     """Return the columns that are linear combinations of those before them, and of those with fewer gaps."""
+    # In the few rows where a column with many gaps is known, others may be what they are not elsewhere.
+    columns = [j for j in columns if np.isnan(rows[:, j]).mean() <= _MOST_GAPS]
     gaps = np.isnan(rows[:, columns])
     z = rows[:, columns][~gaps.any(axis=1)]
     found: dict[int, WithoutScatter] = {}
@@ -144,7 +151,7 @@ def _combinations(rows: np.ndarray, columns: Sequence[int]) -> dict[int, Without
             units = np.array([unit_of(rows[:, columns[i]]) / scales[i] for i in [j, *kept]])
             rounding = _ROUNDING * np.sum((units * [1.0, *slopes]) ** 2)
             if left < max(_NOTHING, rounding):
-                chosen = np.flatnonzero(np.abs(slopes) > 2.0 * np.sqrt(_NOTHING))
+                chosen = np.flatnonzero(np.abs(slopes) > _SLOPE)
                 of = tuple(columns[kept[i]] for i in chosen)
                 found[columns[j]] = WithoutScatter(math.sqrt(max(float(left), 0.0)), of=of)
                 continue

@@ -15,7 +15,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.rewriting.basic import topo_constant_folding
 from pytensor.tensor.type import TensorType
 
@@ -156,6 +156,12 @@ def _compiled(
     options: Any,
 ) -> Any:
     """Return PyTensor's function of a graph, which is compiled unless one of an equal graph is kept."""
+    if any(_is_foreign(node.op) for node in toposort(outputs)):
+        # Operations of a user's own may be equal by what they declare, and differ in what they hold.
+        with pm.Model(check_bounds=with_bounds):
+            function = pm.compile(inputs, outputs, on_unused_input="ignore", **options)
+        function.trust_input = True
+        return function
     config = pytensor.config
     settings = [config.mode, config.linker, config.cxx, config.numba__fastmath, with_bounds, options]
     key = FrozenFunctionGraph.from_io(inputs, outputs), repr(settings), tuple(are_shared)
@@ -167,3 +173,11 @@ def _compiled(
             _kept.popitem(last=False)
     _kept.move_to_end(key)
     return _kept[key]
+
+
+def _is_foreign(op: Any) -> bool:
+    """Tell whether an operation, or one inside of it, comes from neither PyTensor, PyMC nor this package."""
+    inner = [getattr(op, name) for name in ("core_op", "scalar_op") if hasattr(op, name)]
+    inner += [node.op for node in getattr(getattr(op, "fgraph", None), "apply_nodes", ())]
+    is_known = type(op).__module__.partition(".")[0] in ("pytensor", "pymc", __name__.partition(".")[0])
+    return not is_known or any(map(_is_foreign, inner))

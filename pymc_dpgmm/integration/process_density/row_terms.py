@@ -12,13 +12,17 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors, toposort
+from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar import Add, Mul, Neg, Sub, TrueDiv
-from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import All, Sum
+from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
+from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
 from pymc_dpgmm.integration.internals.pymc_internals import CheckParameterValue
@@ -286,8 +290,9 @@ class RowTerms:
         leaves = [leaf for leaf in ancestors([expression], blockers=chosen) if leaf not in {*self.values, data}]
         axes = {leaf: _differing_axes(leaf, n) for leaf in leaves if leaf.owner is None}
         differing = [leaf for leaf, found in axes.items() if found]
+        made = [node for node in toposort([expression], blockers=chosen) if _may_differ(node, n)]
         try:
-            is_known = expression.type.ndim == 1 and all(axes[leaf] == [0] for leaf in differing)
+            is_known = expression.type.ndim == 1 and not made and all(axes[leaf] == [0] for leaf in differing)
             return is_known and OwnersInGraph(differing, n).owners(expression) is None
         except (ConflictError, UnknownOwnerError):
             return False
@@ -312,9 +317,42 @@ class RowTerms:
 
 def _chooses_rows(node: Any, alike: set[Variable]) -> bool:
     """Tell whether an operation takes entries of what has the same in every row."""
+    if not isinstance(node.op, Subtensor | AdvancedSubtensor):
+        return False
     leaves = [leaf for leaf in ancestors(node.inputs[:1]) if leaf.owner is None]
-    is_index = isinstance(node.op, Subtensor | AdvancedSubtensor)
-    return is_index and all(leaf in alike or getattr(leaf.type, "ndim", 0) == 0 for leaf in leaves)
+    by_entry = all(isinstance(inner.op, Elemwise | DimShuffle) for inner in toposort(node.inputs[:1]))
+    return by_entry and all(leaf in alike or getattr(leaf.type, "ndim", 0) == 0 for leaf in leaves)
+
+
+# Operations whose results differ along an axis only if one of their inputs does.
+_BY_ENTRY = (
+    Elemwise,
+    DimShuffle,
+    Alloc,
+    CAReduce,
+    CheckAndRaise,
+    Subtensor,
+    AdvancedSubtensor,
+    SpecifyShape,
+    ScalarFromTensor,
+    TensorFromScalar,
+    Shape,
+    Shape_i,
+    Softmax,
+    LogSoftmax,
+    LogSumExp,
+    OpFromGraph,
+)
+
+
+def _may_differ(node: Any, n: int) -> bool:
+    """Tell whether an operation may make n numbers that differ of what does not, as stacks, ranges and sums do."""
+    if isinstance(node.op, _BY_ENTRY):
+        return False
+    if isinstance(node.op, Join):
+        axis = node.op.axis % node.outputs[0].type.ndim
+        return node.outputs[0].type.shape[axis] in (n, None)
+    return any(length in (n, None) for output in node.outputs for length in getattr(output.type, "shape", ()))
 
 
 def _differing_axes(leaf: Variable, n: int) -> list[int]:
