@@ -62,7 +62,7 @@ def certainty(idata: Any, name: str, reference: Any = None) -> xr.Dataset:
 
 def certainty_of(drawn: DrawnLabels, reference: Reference) -> xr.Dataset:
     """Return the result of :func:`certainty` for draws that have been read already."""
-    labels, names = reference
+    labels, names = reference.labels, reference.names
     # No other cluster is -1, or no text.
     names = np.append(names, -1 if names.dtype.kind in "iu" else "")
     draws, rows = canonical_draws(drawn.rows), np.arange(len(labels))

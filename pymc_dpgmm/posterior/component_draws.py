@@ -97,16 +97,10 @@ def component_draws(
         if reference is not None:
             raise ValueError("ragged draws are not aligned: leave out either reference or ragged=True")
         return ragged_components(draws, rng)
-    components = aligned_components(draws, draws.reference(reference), rng)
-    return of_their_own(components, draws.cluster_dim()) if is_point(reference) else components
+    return aligned_components(draws, draws.reference(reference), rng)
 
 
-def is_point(reference: Any) -> bool:
-    """Tell whether a reference is a point partition, by default or as its result, and not a user's own."""
-    return reference is None or isinstance(reference, xr.Dataset)
-
-
-def of_their_own(components: xr.Dataset, cluster: str) -> xr.Dataset:
+def _of_their_own(components: xr.Dataset, cluster: str) -> xr.Dataset:
     """Return components without weight and parameters, NaN, where in most draws a cluster is part of a larger one.
 
     Its rows, one or a few that belong to no cluster with certainty, would stand there with what others have.
@@ -121,7 +115,11 @@ def of_their_own(components: xr.Dataset, cluster: str) -> xr.Dataset:
 def aligned_components(
     draws: MixtureDraws, reference: Reference, rng: np.random.Generator, *, mean_weights: bool = False
 ) -> xr.Dataset:
-    """Return draws of the clusters aligned to a reference, with drawn weights or their conditional means."""
+    """Return draws of the clusters aligned to a reference, with drawn weights or their conditional means.
+
+    Clusters of a point partition that are none of their own are NaN, and those that a user wrote are kept as they
+    are.
+    """
     components = draw_aligned(draws.numbers, reference.labels, rng, mean_weights=mean_weights)
     by_chain = draws.drawn.by_chain
     each, dim, sizes = ("chain", "draw"), draws.cluster_dim(), np.bincount(reference.labels)
@@ -135,7 +133,8 @@ def aligned_components(
     coords = draws.drawn.per_draw() | draws.drawn.coords()
     coords |= {dim: reference.names, "size": (dim, sizes), "reference": (draws.row, reference.named)}
     parameters = {key: by_chain(values) for key, values in components.parameters.items()}
-    return _with_parameters(draws, (*each, dim), parameters, variables, coords)
+    aligned = _with_parameters(draws, (*each, dim), parameters, variables, coords)
+    return _of_their_own(aligned, dim) if reference.is_found else aligned
 
 
 def row_parameters(

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from pymc_dpgmm.integration.variables.records import dataset_of
 from pymc_dpgmm.native.interrupts import imported
 from pymc_dpgmm.native.threads import Threads, available_threads
 from pymc_dpgmm.posterior.arrays.losses import losses_between
@@ -102,7 +103,7 @@ def diagnostics_of(idata: Any, drawn: DrawnLabels, reference: Any, n_largest: in
     }
     statistic, restart = (f"{drawn.labels.name}_{key}" for key in ("log_joint", "restarted"))
     n_chains, n_draws, _ = drawn.shape
-    statistics = idata["sample_stats"].dataset if "sample_stats" in idata.children else xr.Dataset()
+    statistics = dataset_of(idata, "sample_stats")
     if statistic in statistics:
         joint = drawn.at_draws(statistics[[statistic]])[statistic]
         variables["log_joint"] = (each, joint.transpose(*each).to_numpy())

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from pymc_dpgmm.integration.variables.records import parse_record, record_name
+from pymc_dpgmm.integration.variables.records import dataset_of, parse_record, record_name
 from pymc_dpgmm.tables.checks import listed
 from pymc_dpgmm.tables.names import coordinates
 from pymc_dpgmm.tables.reading import named_entries
@@ -143,10 +143,13 @@ class Reference(NamedTuple):
     names : (K,) array
         What the clusters are called: the labels that a user gives, integers in increasing order, and text by the
         first row that has it.
+    is_found : bool
+        Whether it was found from the draws, by default or as a result that is passed, and is not a user's own.
     """
 
     labels: np.ndarray
     names: np.ndarray
+    is_found: bool = True
 
     @classmethod
     def numbered(cls, labels: np.ndarray) -> "Reference":
@@ -161,7 +164,7 @@ class Reference(NamedTuple):
 
 def read_records(idata: Any) -> dict[str, dict[str, Any]]:
     """Return the records of all mixtures and labels, by name."""
-    constants = idata["constant_data"].dataset if "constant_data" in idata.children else xr.Dataset()
+    constants = dataset_of(idata, "constant_data")
     ending = record_name("")
     records = {str(key)[: -len(ending)]: values for key, values in constants.items() if str(key).endswith(ending)}
     return {name: parse_record(values.to_numpy()) for name, values in records.items()}
@@ -207,7 +210,7 @@ def drawn_labels(idata: Any, name: str) -> DrawnLabels:
         there += [str(key) for key, value in dataset.data_vars.items() if _are_labels(value)]
     if fixed is not None:
         return fixed
-    statistics = idata["sample_stats"].dataset if "sample_stats" in idata.children else xr.Dataset()
+    statistics = dataset_of(idata, "sample_stats")
     if f"{name.removesuffix('_labels')}_labels_n_clusters" in statistics:
         labels = f"{name.removesuffix('_labels')}_labels"
         raise ValueError(
@@ -247,7 +250,7 @@ def _fixed_labels(
 
 def _at_each_draw(idata: xr.DataTree, fixed: xr.DataArray) -> xr.DataArray:
     """Repeat fixed values for each draw of the posterior, or return one draw if there is no posterior."""
-    drawn = idata["posterior"].dataset if "posterior" in idata.children else xr.Dataset()
+    drawn = dataset_of(idata, "posterior")
     each = {
         dim: drawn[dim].to_numpy() if dim in drawn.coords else np.arange(drawn.sizes.get(dim, 1))
         for dim in ("chain", "draw")
@@ -295,7 +298,8 @@ def checked_partition(name: str, partition: Any, drawn: DrawnLabels) -> Referenc
         If it does not have one label for each row.
     """
     rows = drawn.labels[drawn.row].to_numpy() if drawn.row in drawn.labels.coords else None
-    if isinstance(partition, xr.Dataset):
+    is_found = isinstance(partition, xr.Dataset)
+    if is_found:
         if "labels" not in partition:
             raise ValueError(
                 f"{name} is a Dataset without labels, it has {listed(partition)}: pass the result of "
@@ -315,7 +319,7 @@ def checked_partition(name: str, partition: Any, drawn: DrawnLabels) -> Referenc
     codes, labels = pd.factorize(values, sort=values.dtype.kind in "iu")
     if np.any(codes < 0):
         raise ValueError(f"{name} must have a label for each row, got {np.sum(codes < 0)} missing values")
-    return Reference(codes.astype(np.int64), coordinates(labels))
+    return Reference(codes.astype(np.int64), coordinates(labels), is_found)
 
 
 def check_probability(probability: float) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 
 from pymc_dpgmm.families import FAMILIES, BaseMeasure
 from pymc_dpgmm.families.contract.base_measure import BASE_MEASURES
 from pymc_dpgmm.families.shared.categories import codes_of_new
 from pymc_dpgmm.integration.variables import mixture_inputs, of_units
+from pymc_dpgmm.integration.variables.records import dataset_of
 from pymc_dpgmm.posterior.arrays.atoms import AtomView
 from pymc_dpgmm.posterior.arrays.mixtures import ViewDraws
 from pymc_dpgmm.posterior.draws import DrawnLabels
@@ -387,7 +387,7 @@ def read_atoms(idata: Any, drawn: DrawnLabels, name: str, record: Mapping[str, A
     """
     atoms, columns = {}, None
     for key, variable in record["entries"].items():
-        posterior = idata["posterior"].dataset if "posterior" in idata.children else xr.Dataset()
+        posterior = dataset_of(idata, "posterior")
         if variable not in posterior:
             raise ValueError(
                 f"the draws of the labels have no {variable}: sample with var_names that contain both"

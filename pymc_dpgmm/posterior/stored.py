@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-import xarray as xr
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
@@ -19,7 +18,7 @@ from pytensor.graph.traversal import ancestors
 from pymc_dpgmm.integration.variables import prior_parameters
 from pymc_dpgmm.integration.variables.operations import as_numbers
 from pymc_dpgmm.integration.variables.partition_operations import PRIORS
-from pymc_dpgmm.integration.variables.records import parse_numbers
+from pymc_dpgmm.integration.variables.records import dataset_of, parse_numbers
 from pymc_dpgmm.native.special import gammaincinv
 from pymc_dpgmm.partitions.priors import GibbsType
 from pymc_dpgmm.posterior.arrays.mixtures import Numbers, constant
@@ -203,7 +202,7 @@ class StoredPrior:
         }
         if not random:
             return [self.of_rows(0)]
-        prior = idata["prior"].dataset if "prior" in idata.children else xr.Dataset()
+        prior = dataset_of(idata, "prior")
         if all(where is not None and where["variable"] in prior for where in random.values()):
             drawn = [prior[where["variable"]].to_numpy() for where in random.values()]
             columns = [values.reshape(-1, *values.shape[2:])[:n_draws] for values in drawn]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pymc_dpgmm.integration.variables.records import dataset_of
 from pymc_dpgmm.posterior.draws import DrawnLabels
 
 # Name of the attribute of a variable that stores the seed.
@@ -19,7 +20,7 @@ def shared_seed(idata: Any, groups: tuple[str, ...], names: list[str], rng: np.r
     """Return the seed stored with a variable of these names in these groups, or else a new seed."""
     new = int(rng.integers(2**31))
     for group in groups:
-        there = idata[group].dataset if group in idata.children else {}
+        there = dataset_of(idata, group)
         for name in names:
             if name in there and SEED in there[name].attrs:
                 return int(there[name].attrs[SEED])

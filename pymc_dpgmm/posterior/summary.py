@@ -10,10 +10,11 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 
+from pymc_dpgmm.integration.variables.records import dataset_of
 from pymc_dpgmm.native.interrupts import imported
 from pymc_dpgmm.posterior.arrays.certainty import certainty_of_rows
 from pymc_dpgmm.posterior.arrays.partitions import canonical_draws
-from pymc_dpgmm.posterior.component_draws import LEAST_PURITY, aligned_components, is_point, of_their_own
+from pymc_dpgmm.posterior.component_draws import LEAST_PURITY, aligned_components
 from pymc_dpgmm.posterior.diagnostics import diagnostics_of, warn_if_apart
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.named_views import NO_CATEGORY
@@ -232,7 +233,7 @@ def summary(
     diagnostics = diagnostics_of(idata, draws.drawn, None, 3)
     warn_if_apart(diagnostics)
     numbers = diagnostics.drop_vars("distance")
-    posterior = idata["posterior"].dataset if "posterior" in idata.children else xr.Dataset()
+    posterior = dataset_of(idata, "posterior")
     known = [variable for variable in draws.depends_on() if variable in posterior]
     if known:
         hyperparameters = draws.drawn.at_draws(posterior[known])
@@ -256,8 +257,6 @@ def summary(
     labels = clusters.labels
     # A group without rows may have no concentration; the mean of its weights does not depend on it.
     components = aligned_components(draws, clusters, rng, mean_weights=draws.groups is not None)
-    if is_point(reference):
-        components = of_their_own(components, draws.cluster_dim())
     table = _cluster_table(components, draws)
     canonical = canonical_draws(draws.drawn.rows)
     of_rows = certainty_of_rows(labels, canonical)

@@ -75,7 +75,8 @@ def group_weights(
     True
     """
     draws = _grouped(MixtureDraws(idata, name, model))
-    labels, names = _reference(draws, reference)
+    clusters = _reference(draws, reference)
+    labels, names = clusters.labels, clusters.names
     check_probability(probability)
     weights = group_weights_of(draws.numbers, labels, probability, np.random.default_rng(random_seed))
     assert draws.groups is not None
@@ -172,7 +173,8 @@ def topics(
         codes = np.asarray(view.data(0))[:, 0].astype(np.int64)
         ones, tokens = np.ones(len(codes)), np.arange(len(codes))
         words = sparse.csr_array((ones, (tokens, codes)), (len(codes), len(vocabulary)))
-    labels, names = _reference(draws, reference)
+    clusters = _reference(draws, reference)
+    labels, names = clusters.labels, clusters.names
     topic_words = topic_words_of(draws.numbers, words, labels)
     n_all = words.sum()
     with np.errstate(divide="ignore"):
@@ -283,7 +285,8 @@ def held_out_log_likelihood(
     chosen = np.unique(np.linspace(0, total - 1, min(n_draws, total)).round().astype(int))
     words = np.ascontiguousarray(codes[order], dtype=np.int64)
     rng = np.random.default_rng(random_seed)
-    labels, names = _reference(draws, reference)
+    clusters = _reference(draws, reference)
+    labels, names = clusters.labels, clusters.names
     estimates = held_out(draws.numbers, words, starts, chosen, int(n_particles), rng, labels)
     log_p = np.logaddexp.reduce(estimates.log_probability, axis=0) - np.log(len(chosen))
     return xr.Dataset(

@@ -155,5 +155,9 @@ def refuse_where(bad: np.ndarray, rule: str, *values: Any) -> None:
     if np.any(bad):
         row, column = np.argwhere(bad)[0]
         found = " of ".join(str(value[row, column]) for value in values)
-        at = f"row {row}" + (f", column {column}" if np.shape(bad)[1] > 1 else "")
-        raise ValueError(f"{rule}, got {found} in {at}")
+        raise ValueError(f"{rule}, got {found} in {place_of(row, column, np.shape(bad)[1])}")
+
+
+def place_of(row: int, column: int, n_columns: int) -> str:
+    """Return in words where a value of a table stands; of a single column, the row tells it."""
+    return f"row {row}" + (f", column {column}" if n_columns > 1 else "")

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.families.contract.family import Ragged
+from pymc_dpgmm.families.contract.supports import place_of
 from pymc_dpgmm.native.compiled import inlined
 from pymc_dpgmm.native.special import log_rising
 from pymc_dpgmm.tables.checks import is_sparse
@@ -78,5 +79,5 @@ def check_counts(what: str, values: Any) -> None:
             row, column = divmod(first, values.shape[1])
             if is_sparse(values):
                 row, column = values.tocoo().row[first], values.tocoo().col[first]
-            at = f"row {row}" + (f", column {column}" if values.shape[1] > 1 else "")
+            at = place_of(row, column, values.shape[1])
             raise ValueError(f"{what} must be counts 0, 1, 2, ..., got {kind} values, as {entries[first]} in {at}")

@@ -17,6 +17,7 @@ from pymc_dpgmm.integration.steps.grouped import is_openers
 from pymc_dpgmm.integration.steps.statistics import OF_CHAINS_ALONE
 from pymc_dpgmm.integration.steps.targets import is_labels
 from pymc_dpgmm.integration.variables.chunked_partition import chunked_names
+from pymc_dpgmm.integration.variables.records import dataset_of
 from pymc_dpgmm.native.compiled import logger
 from pymc_dpgmm.native.interrupts import imported
 
@@ -32,7 +33,7 @@ WATCHED = {
 
 def _warnings_of_restarts(idata: Any, names: Sequence[str]) -> Iterator[Any]:
     """Yield a warning where searches ended so far below another chain's that chains began anew at its clusters."""
-    statistics = idata["sample_stats"].dataset if "sample_stats" in idata.children else {}
+    statistics = dataset_of(idata, "sample_stats")
     for name in names:
         if f"{name}_restarted" in statistics:
             restarted = np.atleast_2d(statistics[f"{name}_restarted"].values)[:, -1]
@@ -82,7 +83,7 @@ def checked_without_labels(check: Callable[..., list[Any]]) -> Callable[..., lis
 
 def impossible_warnings(idata: Any) -> Iterator[Any]:
     """Yield a warning if moves met values at which a log density is +inf or NaN."""
-    statistics = idata["sample_stats"].dataset if "sample_stats" in idata.children else xr.Dataset()
+    statistics = dataset_of(idata, "sample_stats")
     names = [str(name) for name in statistics if str(name).endswith("_impossible") and statistics[name].any()]
     if names:
         most = max(int(statistics[name].sum()) for name in names)
@@ -100,7 +101,7 @@ _WHAT_TELLS = "; dp.partition_diagnostics tells whether the chains are at the sa
 def partition_warnings(idata: Any, labels: list[str], what_tells: str = _WHAT_TELLS) -> Iterator[Any]:
     """Yield a warning for every vector of labels whose chains disagree, or have few effective draws."""
     array_stats = imported("arviz_stats.base").array_stats
-    statistics = idata["sample_stats"].dataset if "sample_stats" in idata.children else xr.Dataset()
+    statistics = dataset_of(idata, "sample_stats")
     for name in labels:
         worst, fewest = (1.0, ""), (np.inf, "")
         for statistic, words in WATCHED.items():

@@ -158,21 +158,26 @@ def _compiled(
     """Return PyTensor's function of a graph, which is compiled unless one of an equal graph is kept."""
     if any(_is_foreign(node.op) for node in toposort(outputs)):
         # Operations of a user's own may be equal by what they declare, and differ in what they hold.
-        with pm.Model(check_bounds=with_bounds):
-            function = pm.compile(inputs, outputs, on_unused_input="ignore", **options)
-        function.trust_input = True
-        return function
+        return _newly_compiled(inputs, outputs, with_bounds, options)
     config = pytensor.config
     settings = [config.mode, config.linker, config.cxx, config.numba__fastmath, with_bounds, options]
     key = FrozenFunctionGraph.from_io(inputs, outputs), repr(settings), tuple(are_shared)
     if key not in _kept:
-        with pm.Model(check_bounds=with_bounds):
-            _kept[key] = pm.compile(inputs, outputs, on_unused_input="ignore", **options)
-        _kept[key].trust_input = True
+        _kept[key] = _newly_compiled(inputs, outputs, with_bounds, options)
         if len(_kept) > MOST_KEPT:
             _kept.popitem(last=False)
     _kept.move_to_end(key)
     return _kept[key]
+
+
+def _newly_compiled(
+    inputs: Sequence[Variable], outputs: Sequence[Variable], with_bounds: bool, options: Any
+) -> Any:
+    """Compile a graph to a function that does not check its inputs."""
+    with pm.Model(check_bounds=with_bounds):
+        function = pm.compile(inputs, outputs, on_unused_input="ignore", **options)
+    function.trust_input = True
+    return function
 
 
 def _is_foreign(op: Any) -> bool:

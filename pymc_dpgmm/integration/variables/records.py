@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+import xarray as xr
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
@@ -31,6 +32,11 @@ _MOST_READABLE = 1_000
 def record_name(name: str) -> str:
     """Return the name under which the record of a random variable is stored."""
     return f"{name}_record"
+
+
+def dataset_of(idata: xr.DataTree, group: str) -> xr.Dataset:
+    """Return a group of results, without variables where results have no such group."""
+    return idata[group].dataset if group in idata.children else xr.Dataset()
 
 
 def add_record(model: pm.Model, name: str, content: dict[str, Any]) -> None:

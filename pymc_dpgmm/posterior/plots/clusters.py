@@ -7,7 +7,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.posterior.component_draws import aligned_components, is_point, of_their_own
+from pymc_dpgmm.posterior.component_draws import aligned_components
 from pymc_dpgmm.posterior.draws import check_probability
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.named_views import NamedView
@@ -101,7 +101,7 @@ class _Rows:
     """The rows that a plot of clusters shows, and their clusters."""
 
     def __init__(self, draws: MixtureDraws, view: NamedView, partition: Any, rng: np.random.Generator) -> None:
-        self.reference, self._is_point = draws.reference(partition), is_point(partition)
+        self.reference = draws.reference(partition)
         labels = self.reference.labels
         self.draws, self.view, self._rng = draws, view, rng
         self.regression = regression_of(view)
@@ -114,8 +114,7 @@ class _Rows:
 
     def components(self) -> xr.Dataset:
         """Return draws of the parameters of the clusters, NaN of those that are none of their own."""
-        components = aligned_components(self.draws, self.reference, self._rng)
-        return of_their_own(components, self.draws.cluster_dim()) if self._is_point else components
+        return aligned_components(self.draws, self.reference, self._rng)
 
     def scatter(self, axes: Any, x: np.ndarray, y: np.ndarray) -> None:
         """Draw the rows of all clusters, largest cluster first."""
