@@ -65,7 +65,7 @@ class Effects:
 
     names = ("alpha", "mu", "effect")
     kappa, shape, scale, spread = 0.1, 2.0, 0.1, 1.5
-    centre = 0.0
+    centre, columns = 0.0, ()
 
     def __init__(self, n):
         self.n = n
@@ -74,21 +74,23 @@ class Effects:
         raise NotImplementedError
 
     def hyperparameters(self):
-        return pm.Gamma("alpha", 1.0, 1.0), pm.Normal("mu", self.centre, self.spread)
+        return pm.Gamma("alpha", 1.0, 1.0), pm.Normal("mu", self.centre, self.spread, shape=self.columns)
 
     def collapsed(self):
         with pm.Model() as model:
             alpha, mu = self.hyperparameters()
             base = dp.NormalInverseGamma(mu, self.kappa, self.shape, self.scale)
-            self.likelihood(dp.DPMixture("effect", alpha, base, shape=self.n))
+            self.likelihood(dp.DPMixture("effect", alpha, base, shape=(self.n, *self.columns)))
         return model
 
     def truncated(self, n_sticks):
         with pm.Model() as model:
             alpha, mu = self.hyperparameters()
-            log_weights, means, precision = sticks(alpha, mu, self.scale, self.kappa, self.shape, n_sticks, 1)
-            effect = pm.Flat("effect", shape=self.n, initval=np.full(self.n, self.centre))
-            each = pm.logp(pm.Normal.dist(means[:, 0], tau=precision[:, 0]), effect[:, None])
+            d = sum(self.columns) or 1
+            log_weights, means, precision = sticks(alpha, mu, self.scale, self.kappa, self.shape, n_sticks, d)
+            shape = self.n, *self.columns
+            effect = pm.Flat("effect", shape=shape, initval=np.full(shape, self.centre))
+            each = pm.logp(pm.Normal.dist(means, tau=precision), effect.reshape((self.n, 1, d))).sum(axis=2)
             pm.Potential("effects", pt.logsumexp(log_weights + each, axis=1).sum())
             self.likelihood(effect)
         return model
@@ -135,6 +137,72 @@ class Trials(Effects):
         data = {name: column.to_numpy() for name, column in self.data.items()}
         pm.Binomial("control", data["nControl"], logit_p=effect, observed=data["controlMI"])
         pm.Binomial("treated", data["nAvandia"], logit_p=effect + treatment, observed=data["avandiaMI"])
+
+
+class Narrow(Counts):
+    """Counts whose clusters are far narrower than their distances."""
+
+    def __init__(self, scale):
+        super().__init__(90)
+        rng = np.random.default_rng(55)
+        self.counts = rng.poisson(np.exp(np.array([-0.3, 1.3, 2.7])[rng.integers(0, 3, self.n)]))
+        self.shape, self.scale, self.kappa = 3.0, scale, scale / 3.0 / 2.25
+
+
+class Regression(Effects):
+    """Negative binomial counts with twelve coefficients and an overdispersion, beside latent intercepts."""
+
+    names = (*Effects.names, "coefficients", "overdispersion")
+
+    def __init__(self):
+        super().__init__(150)
+        rng = np.random.default_rng(8)
+        self.design = rng.normal(size=(self.n, 12))
+        log_mean = np.array([-0.5, 1.5])[rng.integers(0, 2, self.n)] + self.design @ rng.normal(0.0, 0.2, 12)
+        self.counts = rng.negative_binomial(5.0, 5.0 / (5.0 + np.exp(log_mean)))
+
+    def likelihood(self, effect):
+        line = self.design @ pm.Normal("coefficients", 0.0, 1.0, shape=12)
+        overdispersion = pm.Gamma("overdispersion", 2.0, 0.3)
+        pm.NegativeBinomial("y", mu=pt.exp(effect + line), alpha=overdispersion, observed=self.counts)
+
+
+class Slopes(Effects):
+    """Intercepts and slopes of 60 groups of six rows, from a mixture in two columns."""
+
+    names, columns = (*Effects.names, "noise"), (2,)
+
+    def __init__(self):
+        super().__init__(60)
+        rng = np.random.default_rng(9)
+        self.times, self.group = np.tile(np.linspace(-1.0, 1.0, 6), self.n), np.repeat(np.arange(self.n), 6)
+        own = np.array([[-1.0, 0.5], [1.5, -1.0]])[rng.integers(0, 2, self.n)] + 0.3 * rng.normal(size=(self.n, 2))
+        self.rows = own[self.group, 0] + own[self.group, 1] * self.times + 0.7 * rng.normal(size=6 * self.n)
+
+    def likelihood(self, effect):
+        line = effect[self.group, 0] + effect[self.group, 1] * self.times
+        pm.Normal("y", line, pm.HalfNormal("noise", 1.0), observed=self.rows)
+
+
+class Curve(Effects):
+    """Poisson counts in 120 places: a latent Gaussian process over time beside effects of places."""
+
+    names = (*Effects.names, "length")
+
+    def __init__(self, by_basis):
+        super().__init__(120)
+        rng = np.random.default_rng(10)
+        self.times, self.by_basis = np.linspace(0.0, 10.0, self.n)[:, None], by_basis
+        log_mean = np.sin(self.times[:, 0]) + np.array([0.0, 2.0])[rng.integers(0, 2, self.n)]
+        self.counts = rng.poisson(np.exp(log_mean))
+
+    def likelihood(self, effect):
+        covariance = pm.gp.cov.ExpQuad(1, ls=pm.LogNormal("length", 0.5, 0.5))
+        if self.by_basis:
+            curve = pm.gp.HSGP(m=[20], c=1.5, cov_func=covariance).prior("curve", X=self.times)
+        else:
+            curve = pm.gp.Latent(cov_func=covariance).prior("curve", X=self.times)
+        pm.Poisson("y", pt.exp(effect + curve), observed=self.counts)
 
 
 class Residuals(Observed):
@@ -258,6 +326,12 @@ CASES = {
     "1000 counts": lambda: Counts(1_000),
     "rat tumours": Rats,
     "trials": Trials,
+    "narrow clusters": lambda: Narrow(0.01),
+    "very narrow clusters": lambda: Narrow(0.0005),
+    "regression": Regression,
+    "intercepts and slopes": Slopes,
+    "curve by a basis": lambda: Curve(True),
+    "curve": lambda: Curve(False),
     "residuals": Residuals,
     "Student clusters": StudentClusters,
     "censored survival": Survival,

@@ -21,7 +21,7 @@ from pymc_dpgmm.families import View
 from pymc_dpgmm.integration.steps.latent_rows import latent_rows
 from pymc_dpgmm.partitions.draws import draw_labels
 from pymc_dpgmm.partitions.priors import pitman_yor
-from pymc_dpgmm.sampler.latent_rows import redraws, stretches
+from pymc_dpgmm.sampler.latent_rows import redraws
 from pymc_dpgmm.sampler.latent_rows.moving_rows import MOVING_ROWS, MovingRows
 from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity
 from pymc_dpgmm.sampler.latent_rows.work import WORK, Work
@@ -356,9 +356,8 @@ def joint_draws(base, prior, n_draws, n_redraws=5, moves_labels=True):
         before[0][t], before[1][t] = labels, rows
         for _ in range(n_redraws):
             moving = MovingRows(rng, state, 0, d, density, work)
-            moving.begin(anchors, distances, distances[0])
+            moving.begin(anchors, distances)
             redraws.redraw(moving, moves_labels, of_base)
-            stretches.stretch(moving, 2.0)
         after[0][t], after[1][t] = state.labels(), moving.rows
     check_bookkeeping(state)
     return moments(*before, seen), moments(*after, seen)
@@ -391,7 +390,7 @@ def largest_score(base, prior, n_draws, **given):
 
 @pytest.mark.parametrize(("base", "prior"), rest_slow([(base, prior) for prior in PRIORS for base in BASES]))
 def test_redraws_leave_the_joint_distribution(base, prior):
-    """Redraws and stretches alone, from exact draws, for every family and prior."""
+    """Redraws alone, from exact draws, for every family and prior."""
     assert largest_score(base, prior, 1_500 if (base, prior) == ("normal", "crp") else 8_000) < 4.0
 
 
@@ -425,17 +424,7 @@ def too_low(address):
     return ACCEPT(address)
 
 
-DECIDE = stretches.decide
-
-
-def stretched_always(address):
-    """What clusters say of shifted and stretched rows is ignored."""
-    array_of(address, MOVING_ROWS, "log_ratios")[:] = 1e300
-    return DECIDE(address)
-
-
 MISTAKES = {
-    "all stretches are accepted": (stretches, "decide", stretched_always),
     "all are accepted": (redraws, "accept", accepted_always),
     "a low density of rows alone": (redraws, "accept", too_low),
 }
@@ -465,6 +454,12 @@ def together():
     pm.Poisson("y", pt.exp(x), observed=COUNTS)
 
 
+def regressions_together():
+    base = dp.LinearRegression(NIG["mu"], NIG["kappa"], NIG["a"], NIG["b"], covariates=COVARIATES)
+    x = dp.DPMixture("x", 1.2, base, shape=4)
+    pm.Potential("centred", -(x.sum() ** 2))
+
+
 def by_index():
     x, slope = effects(), pm.Normal("slope")
     pm.Normal("y", x[np.array([0, 0, 1, 3, 3])] + slope, 1.0, observed=np.zeros(5))
@@ -480,14 +475,15 @@ RECOGNISED = {
     "rows by index": (by_index, ["x"]),
     "parents of latent variables": (of_prior, ["x"]),
     "observed": (lambda: effects(shape=None, observed=COVARIATES), []),
-    "rows together": (together, []),
+    "rows together": (together, ["x"]),
+    "regressions together": (regressions_together, []),
     **{name: (case[0], ["x"]) for name, case in CASES.items()},
 }
 
 
 @pytest.mark.interpreted
 @pytest.mark.parametrize("case", RECOGNISED)
-def test_rows_that_the_rest_of_a_model_knows_one_by_one_are_recognised(case):
+def test_rows_that_move_or_are_known_one_by_one_are_recognised(case):
     build, names = RECOGNISED[case]
     assert named(build) == names
 
@@ -502,7 +498,7 @@ def a_few(**options):
 def test_a_user_decides():
     by_labels, by_nuts = (a_few(dpmixture={"latent_rows": choice}) for choice in ("labels", "nuts"))
     assert "x_labels_x_accepted" in by_labels
-    assert "diverging" not in by_labels
+    assert "diverging" in by_labels
     assert "x_labels_x_accepted" not in by_nuts
     assert "diverging" in by_nuts
     with pytest.raises(ValueError, match='latent_rows must be "labels" or "nuts"'):
@@ -531,7 +527,7 @@ def test_a_step_of_all_labels_takes_their_rows():
 
 @pytest.mark.slow
 def test_units_may_have_no_rows():
-    """Clusters of such units have no rows in redraws and stretches."""
+    """Clusters of such units have no rows."""
     with pm.Model() as model:
         labels = dp.CRP("x_labels", 1.2, 4)
         x = dp.CollapsedMixture("x", labels[np.array([0, 0, 3, 3])], dp.NormalInverseGamma(**NIG), shape=(4,))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pymc as pm
 
-from pymc_dpgmm.integration.steps.assignment import assigned, drawn_with_labels
+from pymc_dpgmm.integration.steps.assignment import assigned, drawn_with_labels, moves_continuous
 from pymc_dpgmm.integration.steps.compilation import begin_to_compile
 from pymc_dpgmm.integration.steps.mixture_steps import DPMixtureStep
 from pymc_dpgmm.native.compiled import logger
@@ -35,7 +35,11 @@ def assigned_with_labels(function: Callable[..., Any]) -> Callable[..., Any]:
             options = dict(step_kwargs or {})
             chosen = dict(options.get(DPMixtureStep.name) or {})
             selected_steps = assigned(model, selected_steps, chosen, DPMixtureStep)
-            if "nuts" in options and not selected_steps.get(pm.NUTS):
+            if "nuts" in options and moves_continuous(model, selected_steps.get(DPMixtureStep, ())):
+                options[DPMixtureStep.name] = chosen | {"nuts": options["nuts"]}
+                if not selected_steps.get(pm.NUTS):
+                    del options["nuts"]
+            elif "nuts" in options and not selected_steps.get(pm.NUTS):
                 logger.info(
                     "NUTS has nothing to sample in this model: its options, such as target_accept, are ignored."
                 )

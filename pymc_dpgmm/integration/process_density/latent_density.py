@@ -13,7 +13,6 @@ from pymc_dpgmm.integration.internals.direct import DirectFunction
 from pymc_dpgmm.integration.process_density.row_terms import RowTerms, SharedTermError
 from pymc_dpgmm.integration.variables import fixed_rows, mixture_inputs, of_units
 from pymc_dpgmm.integration.variables.models import with_densities
-from pymc_dpgmm.native.array_calls import are_same
 from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity
 
 
@@ -75,24 +74,24 @@ class LatentDensity:
         self._function = DirectFunction([rows, *terms.inputs], value, **(compile_kwargs or {}))
 
     def at(self, point: Mapping[str, np.ndarray]) -> RowDensity:
-        """Return the density at a point of the model; the first time, check that rows are independent.
-
-        It is that at the arrays of the point, as they are when it is asked for.
-        """
+        """Return the density at a point of the model; the first time, check that rows are independent."""
         if not self._is_confirmed:
             self._confirm(point)
             self._is_confirmed = True
-        others = [np.asarray(point[name], order="C") for name in self.names]
-        arrays, kept = [*others, *self._function.shared], self._last
-        if kept is None or not are_same(kept[0], arrays):
-            kept = self._last = arrays, self._made(point, others, arrays)
+        given = [*(np.asarray(point[name]) for name in self.names), *self._function.shared]
+        kept = self._last
+        if kept is None or not all(own.shape == array.shape for own, array in zip(kept[0], given, strict=True)):
+            arrays = [np.array(array, order="C") for array in given]
+            kept = self._last = arrays, self._made(point, arrays)
+        else:
+            # Their places stay, so that the density does.
+            for own, array in zip(kept[0], given, strict=True):
+                own[...] = array
         kept[1].add(None)
         return kept[1]
 
-    def _made(
-        self, point: Mapping[str, np.ndarray], others: Sequence[np.ndarray], arrays: Sequence[np.ndarray]
-    ) -> RowDensity:
-        present = np.array(point[self.name], dtype=np.float64)[None]
+    def _made(self, point: Mapping[str, np.ndarray], arrays: Sequence[np.ndarray]) -> RowDensity:
+        present, others = np.array(point[self.name], dtype=np.float64)[None], arrays[: len(self.names)]
         entry = self._function.entry([present, *others])
 
         def function(rows: np.ndarray) -> np.ndarray:

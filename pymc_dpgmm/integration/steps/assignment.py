@@ -1,30 +1,70 @@
 """Which step draws hyperparameters and latent rows: that of the labels, or NUTS."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pymc as pm
 from pytensor import config
 from pytensor.graph.basic import Variable
 
+from pymc_dpgmm.integration.continuous.density import can_move
 from pymc_dpgmm.integration.steps.concentration import concentration_of
 from pymc_dpgmm.integration.steps.hyperparameters import (
     chosen_hyperparameters,
     hyperparameters,
     hyperparameters_of_processes,
+    learnt_scales,
 )
-from pymc_dpgmm.integration.steps.latent_rows import chosen_latent_rows, shared_of_latent_rows
-from pymc_dpgmm.integration.steps.shared_variables import MOST_DRAWN
-from pymc_dpgmm.integration.steps.targets import is_missing
-from pymc_dpgmm.integration.variables.models import count_numbers
+from pymc_dpgmm.integration.steps.latent_rows import chosen_latent_rows, latent_rows
+from pymc_dpgmm.integration.steps.targets import is_labels, is_missing
+from pymc_dpgmm.integration.variables.atoms import is_atoms
+from pymc_dpgmm.integration.variables.models import dependents
 from pymc_dpgmm.integration.variables.records import is_gamma
 
 
 def drawn_with_labels(model: pm.Model) -> list[Variable]:
     """Return the variables of a model that can be drawn by the step of its labels, or by another one."""
-    rows = shared_of_latent_rows(model)
-    shared = [rv for own in rows.values() for rv in own]
-    return list(dict.fromkeys([*hyperparameters(model), *hyperparameters_of_processes(model), *rows, *shared]))
+    found = [*hyperparameters(model), *hyperparameters_of_processes(model), *latent_rows(model)]
+    return list(dict.fromkeys(found))
+
+
+def moved_together(model: pm.Model, values: Sequence[Variable]) -> list[Variable]:
+    """Return which value variables a step of labels moves together with latent rows, if some of these are given.
+
+    They are all that is continuous, but for what has a draw of its own: concentrations with an exact draw, learnt
+    scales, missing entries, atoms, and hyperparameters that latent rows do not depend on.
+    """
+    given = [model.values_to_rvs[value] for value in values]
+    rows = [rv for rv in latent_rows(model) if rv in given]
+    if not rows:
+        return []
+    by_scale = {rv for scale in learnt_scales(model).values() for rv in scale.variables}
+    of_others = {rv for rv in hyperparameters(model) if not set(rows) & _all_dependents(model, rv)}
+    own = {*rows, *by_scale, *of_others, *hyperparameters_of_processes(model)}
+    return [
+        value
+        for value, rv in zip(values, given, strict=True)
+        if rv not in own
+        and rv.dtype in pm.vartypes.continuous_types
+        and not (is_labels(rv) or is_missing(rv) or is_atoms(rv))
+        and concentration_of(model, rv)[0] is None
+    ]
+
+
+def moves_continuous(model: pm.Model, values: Sequence[Variable]) -> bool:
+    """Tell whether a step of labels with these value variables has a Hamiltonian move."""
+    rows = [rv for rv in latent_rows(model) if model.rvs_to_values[rv] in values]
+    return any(can_move(model, rv) for rv in rows) or bool(moved_together(model, values))
+
+
+def _all_dependents(model: pm.Model, rv: Variable) -> set[Variable]:
+    found: set[Variable] = set()
+    left = [rv]
+    while left:
+        new = [other for other in dependents(model, left.pop()) if other not in found]
+        found.update(new)
+        left += [other for other in new if other in model.free_RVs]
+    return found
 
 
 def refuse_single_precision(rv: Variable) -> None:
@@ -56,8 +96,7 @@ def assigned(
     """
     values = [value for of_step in selected.values() for value in of_step]
     random = [model.values_to_rvs.get(value, value) for value in values]
-    of_rows = shared_of_latent_rows(model)
-    rows = list(of_rows)
+    rows = latent_rows(model)
     known = [*hyperparameters(model), *hyperparameters_of_processes(model)]
     chosen = [
         *chosen_hyperparameters(model, known, random, options.get("hyperparameters")),
@@ -79,15 +118,9 @@ def assigned(
             if owner is pm.NUTS and (is_missing(rv) or rv in rows):
                 refuse_single_precision(rv)
             steps[owner] = [*steps.get(owner, ()), value]
-    shared = {rv for row, own in of_rows.items() if row in chosen for rv in own}
-    if _are_drawn_with_rows(model, steps.get(pm.NUTS, ()), shared):
-        steps[labels_step] = [*steps[labels_step], *steps.pop(pm.NUTS)]
-    return steps
-
-
-def _are_drawn_with_rows(model: pm.Model, values: Sequence[Variable], shared: Collection[Variable]) -> bool:
-    """Tell whether all that NUTS would draw are few numbers that latent rows share."""
-    variables = [model.values_to_rvs.get(value, value) for value in values]
-    if not variables or not all(rv in shared for rv in variables):
-        return False
-    return sum(count_numbers(model, variables).values()) <= MOST_DRAWN
+    if any(rv in rows for rv in chosen):
+        differentiable = [*selected.get(pm.NUTS, ()), *selected.get(labels_step, ()), *is_chosen]
+        together = moved_together(model, [value for value in values if value in differentiable])
+        steps = {step: [value for value in of_step if value not in together] for step, of_step in steps.items()}
+        steps[labels_step] = [*steps[labels_step], *together]
+    return {step: of_step for step, of_step in steps.items() if of_step}

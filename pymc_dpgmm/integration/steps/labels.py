@@ -3,28 +3,41 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
 
+from pymc_dpgmm.integration.continuous.density import can_move
 from pymc_dpgmm.integration.internals.pymc_internals import (
     StepMethodState,
     chain_of_process,
     dataclass_state,
     get_value_vars_from_user_vars,
 )
+from pymc_dpgmm.integration.process_density.latent_density import row_terms_of
 from pymc_dpgmm.integration.steps.concentration import Concentration
+from pymc_dpgmm.integration.steps.continuous import KERNELS as KERNELS_OF_MOVES
+from pymc_dpgmm.integration.steps.continuous import STATISTICS as STATISTICS_OF_MOVES
+from pymc_dpgmm.integration.steps.continuous import ContinuousMove
 from pymc_dpgmm.integration.steps.grouped import GroupedTarget, TopicsTarget, is_grouped, is_openers, is_topics
 from pymc_dpgmm.integration.steps.hyperparameters import Hyperparameters, hyperparameters_of_step
-from pymc_dpgmm.integration.steps.latent_rows import Anchor, LatentRows, labels_of_rows, shared_of_latent_rows
+from pymc_dpgmm.integration.steps.latent_rows import Anchor, LatentRows, labels_of_rows
 from pymc_dpgmm.integration.steps.partition_step import PartitionStep
 from pymc_dpgmm.integration.steps.scale_trials import scale_trials
 from pymc_dpgmm.integration.steps.statistics import OF_CHAINS_ALONE, OF_PARTITIONS, MoveStatistics, of_partition
 from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared, is_labels
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
-from pymc_dpgmm.sampler.amounts import ROWS_TOO_MANY_TO_RECOMBINE, SWEEPS_ALONE, SWEEPS_BESIDE_OTHERS
+from pymc_dpgmm.native.compiled import compiling
+from pymc_dpgmm.sampler.amounts import (
+    ROWS_TOO_MANY_TO_RECOMBINE,
+    SWEEPS_ALONE,
+    SWEEPS_BESIDE_OTHERS,
+    SWEEPS_OF_ROWS,
+)
+from pymc_dpgmm.sampler.hamiltonian.no_u_turn import Told
 from pymc_dpgmm.sampler.tuning.comparison import STAYED
 from pymc_dpgmm.sampler.tuning.corrected import CorrectedSchedule
 from pymc_dpgmm.sampler.tuning.exchange import Exchange
@@ -73,25 +86,21 @@ def _refuse_atoms(model: pm.Model, values: Sequence[Variable]) -> None:
 
 
 def _latent_rows_of(
-    model: pm.Model,
-    targets: Sequence[LabelsTarget],
-    rows: Sequence[Variable],
-    shared: Sequence[Variable],
-    compile_kwargs: Any,
-) -> list[list[LatentRows]]:
-    """Return the latent rows of each target, among value variables; several mixtures may be on the same labels.
+    model: pm.Model, targets: Sequence[LabelsTarget], rows: Sequence[Variable], compile_kwargs: Any
+) -> tuple[list[list[LatentRows]], dict[Variable, tuple[int, int]]]:
+    """Return the latent rows of each target that are drawn with their labels, and where all latent mixtures are.
 
-    ``shared`` are value variables that rows share and that are drawn with them.
+    ``rows`` are their value variables; several mixtures may be on the same labels. Of each mixture the second
+    result has the position of its target, and its view there.
 
     Raises
     ------
     ValueError
-        If there are rows of other labels, or shared variables of no rows.
+        If there are rows of other labels.
     """
     names = [target.name for target in targets]
     latent: list[list[LatentRows]] = [[] for _ in targets]
-    left = [_rv_of(model, value) for value in shared]
-    of_rows = shared_of_latent_rows(model) if shared else {}
+    places = {}
     for rv in (_rv_of(model, value) for value in rows):
         labels = model.rvs_to_values[labels_of_rows(rv)].name
         if labels not in names:
@@ -100,15 +109,11 @@ def _latent_rows_of(
                 "another step"
             )
         position = names.index(labels)
-        own = [variable for variable in left if variable in of_rows[rv]]
-        left = [variable for variable in left if variable not in own]
-        latent[position].append(LatentRows(model, targets[position], rv, compile_kwargs, own))
-    if left:
-        raise ValueError(
-            f"{left[0].name} can be drawn here together with latent rows that share it only: give these too, or "
-            "leave it to another step"
-        )
-    return latent
+        target = targets[position]
+        places[rv] = position, [own.name for own in target.mixtures].index(rv.name)
+        if row_terms_of(model, rv) is not None:
+            latent[position].append(LatentRows(model, target, rv, compile_kwargs))
+    return latent, places
 
 
 def _refuse_options(targets: Sequence[LabelsTarget], options: Options) -> None:
@@ -165,7 +170,8 @@ class LabelsStep(PartitionStep):
         imputed: Sequence[Variable] = (),
         hyperparameters: Sequence[Variable] = (),
         rows: Sequence[Variable] = (),
-        shared: Sequence[Variable] = (),
+        continuous: Sequence[Variable] = (),
+        of_nuts: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         labels = [rv for rv in model.free_RVs if is_labels(rv)] if vars is None else vars
         self.vars = [v for v in get_value_vars_from_user_vars(labels, model) if not is_openers(_rv_of(model, v))]
@@ -176,7 +182,12 @@ class LabelsStep(PartitionStep):
         self._nothing = Drawn(0, -np.inf, no_tally(), False)
         of_tuning = {"searching": np.bool_, "restarted": np.bool_, **dict.fromkeys(OF_CHAINS_ALONE, np.float64)}
         statistics = OF_PARTITIONS | of_tuning | self._of_moves.dtypes
-        self.latent = _latent_rows_of(model, targets, rows, shared, compile_kwargs)
+        self.latent, places = _latent_rows_of(model, targets, rows, compile_kwargs)
+        moving = {rv: place for rv, place in places.items() if can_move(model, rv)}
+        self._with_rows = sorted({position for position, _ in places.values()})
+        self.continuous = None
+        if moving or continuous:
+            self.continuous = ContinuousMove(model, continuous, moving, targets, compile_kwargs, **of_nuts)
         of_targets = {
             target.name: {latent.statistic: np.float64 for latent in of_target}
             for target, of_target in zip(targets, self.latent, strict=True)
@@ -184,13 +195,15 @@ class LabelsStep(PartitionStep):
         self._set_targets(targets, statistics, rng, compile_kwargs, of_targets)
         _refuse_options(targets, options)
         openers = [t.openers for t in self.targets if isinstance(t, GroupedTarget) and t.openers is not None]
-        self.vars += [*openers, *concentrations, *imputed, *hyperparameters, *rows, *shared]
+        with_labels = [*openers, *concentrations, *imputed, *hyperparameters, *rows, *continuous]
+        self.vars += list(dict.fromkeys(with_labels))
         self.hyperparameters = hyperparameters_of_step(model, hyperparameters, targets, compile_kwargs)
         self.scale_trials = scale_trials(self.targets, self.hyperparameters, ROWS_TOO_MANY_TO_RECOMBINE)
-        shared = [one.shared for of_target in self.latent for one in of_target if one.shared is not None]
         depending = [target.dependents for target in targets if target.dependents is not None]
         by_slices = [group for group in self.hyperparameters if isinstance(group, Hyperparameters)]
-        self._watch([*by_slices, *shared, *depending])
+        self._watch([*by_slices, *([] if self.continuous is None else [self.continuous]), *depending])
+        if self.continuous is not None:
+            self._record(STATISTICS_OF_MOVES)
         self.widths: dict[str, np.ndarray] = {}
         self.anchors: dict[str, Anchor] = {}
         self.imputed = [value.name for value in imputed]
@@ -198,6 +211,7 @@ class LabelsStep(PartitionStep):
         drawn_missing = [m.family for m in mixtures if m.missing is not None and m.missing.name in self.imputed]
         if not all(isinstance(target, TopicsTarget) for target in self.targets):
             others = dict.fromkeys(kernel for of in self.latent for one in of for kernel in one.kernels)
+            others |= dict.fromkeys(KERNELS_OF_MOVES if self.continuous is not None else ())
             others |= dict.fromkeys(kernel for group in self.hyperparameters for kernel in group.kernels)
             families = [m.sampled_family for m in mixtures]
             begin(functions_of(families, options, drawn_missing, list(others)), families)
@@ -216,10 +230,15 @@ class LabelsStep(PartitionStep):
         self.schedules = self._new_schedules(0)
 
     def prepare(self, point: Mapping[str, np.ndarray]) -> None:
-        """Note with which data the labels are sampled, which may have changed since the step was made."""
+        """Note with which data the labels are sampled, which may have changed; compile before chains begin."""
         for target in self.targets:
             for mixture in target.mixtures:
                 mixture.note_sampling()
+        with compiling.announced("the moves of labels and latent rows"), np.errstate(all="ignore"):
+            for latent in (one for of_target in self.latent for one in of_target):
+                latent.prepare(point)
+            if self.continuous is not None:
+                self.continuous.prepare(point)
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Start a chain: its own random numbers, and nothing kept from the last one."""
@@ -232,16 +251,22 @@ class LabelsStep(PartitionStep):
         self.schedules = self._new_schedules(tune)
         self.widths = {}
         self.anchors = {}
+        if self.continuous is not None:
+            self.continuous.begin(tune)
 
     def stop_tuning(self) -> None:
         """End tuning; a chain whose search has not come to its end has nothing to tell others."""
         super().stop_tuning()
+        if self.continuous is not None:
+            self.continuous.end_tuning()
         for schedule in self.schedules:
             if not isinstance(schedule, CorrectedSchedule):
                 schedule.leave()
 
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Draw the labels, and the hyperparameters that go with them, given everything else in the point."""
+        point = dict(point)
+        told = self._sweep_rows(point)
         point, statistics = super().step(point)
         states = [None if prepared is None else prepared.state for prepared in self.prepared]
         for group in (group for group in self.hyperparameters if not group.moves_rows):
@@ -258,7 +283,59 @@ class LabelsStep(PartitionStep):
         for group in (group for group in self.hyperparameters if group.moves_rows):
             group.draw(self.rng, point, states, self.widths, self.tune)
         statistics[0].update(self._impossible())
+        if self.continuous is not None:
+            statistics[0].update(self.continuous.statistics(told))
         return point, statistics
+
+    def _sweep_rows(self, point: dict[str, np.ndarray]) -> Told | None:
+        """Draw latent rows and all that moves with them, some times; return what the last move tells of itself."""
+        self._accepted = [
+            dict.fromkeys((latent.statistic for latent in of_target), math.nan) for of_target in self.latent
+        ]
+        if self.continuous is None and not any(self.latent):
+            return None
+        held: list[Any] = list(self.prepared)
+        if not self._take(point, held):
+            return None
+        for position in self._with_rows:
+            labels = self.targets[position].labels_of(held[position].state)
+            if not np.array_equal(point[self.targets[position].name], labels):
+                # Labels that a user has begun with, and that other variables may know by their names.
+                return None
+        told, n_rows = None, sum(self.targets[position].n_rows for position in self._with_rows)
+        for _ in range(min(SWEEPS_OF_ROWS.most, max(1, SWEEPS_OF_ROWS.rows // max(n_rows, 1)))):
+            if self.continuous is not None:
+                last = self.continuous.draw(self.rng, point, held, self.tune)
+                has_diverged = told is not None and told.is_diverging
+                told = last._replace(is_diverging=last.is_diverging or has_diverged) if last else told
+                # Priors, and other rows, may depend on what has moved.
+                if not self._take(point, held):
+                    return told
+            for position in self._with_rows:
+                target = self.targets[position]
+                for latent in self.latent[position]:
+                    anchor = self.anchors.setdefault(latent.name, Anchor())
+                    held[position], accepted = latent.draw(
+                        self.rng, point, target, held[position], anchor, self.tune
+                    )
+                    self._accepted[position][latent.statistic] = accepted
+                    point[target.name] = held[position].labels
+        self.prepared = held
+        return told
+
+    def _take(self, point: dict[str, np.ndarray], held: list[Any]) -> bool:
+        """Let the states of the labels of latent rows be those at a point; tell whether all have a density there.
+
+        Where the rest of the model has density zero, labels have no posterior: they wait.
+        """
+        for position in self._with_rows:
+            target = self.targets[position]
+            prior = target.prior(point)
+            held[position] = None if prior is None else target.state(point, prior, held[position])
+            if prior is None or held[position] is None:
+                return False
+            held[position].state.set_prior(prior)
+        return True
 
     def _new_schedules(self, tune: int) -> list[LabelsSchedule]:
         return [self._new_schedule(target, tune) for target in self.targets]
@@ -288,17 +365,11 @@ class LabelsStep(PartitionStep):
         prior = target.prior(point)
         prepared = None if prior is None else target.state(point, prior, self.prepared[position])
         drawn = self._nothing
-        accepted = dict.fromkeys((latent.statistic for latent in self.latent[position]), math.nan)
         # Where the rest of the model has density zero, labels have no posterior: they wait.
         if prepared is not None and prior is not None:
             laws = {role: concentration.law(point) for role, concentration in concentrations.items()}
             if not isinstance(target, TopicsTarget):
                 prepared.state.set_prior(prior, laws.get("alpha", _NOT_DRAWN))
-            for latent in self.latent[position]:
-                anchor = self.anchors.setdefault(latent.name, Anchor())
-                prepared, accepted[latent.statistic] = latent.draw(
-                    self.rng, point, target, prepared, anchor, self.tune
-                )
             if self.imputed:
                 prepared = target.impute(self.rng, point, prepared, self.imputed)
             # A State, and of topics a TopicState, as their targets have them.
@@ -331,6 +402,6 @@ class LabelsStep(PartitionStep):
             "restarted": left is not None,
             **dict(zip(OF_CHAINS_ALONE, left or STAYED, strict=True)),
             **self._of_moves.of(drawn.tally),
-            **accepted,
+            **self._accepted[position],
             "seconds": time.perf_counter() - started,
         }

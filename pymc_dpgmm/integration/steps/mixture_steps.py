@@ -7,7 +7,7 @@ import pymc as pm
 from pytensor.graph.basic import Variable
 
 from pymc_dpgmm.integration.internals.pymc_internals import Competence, CompoundStep, get_value_vars_from_user_vars
-from pymc_dpgmm.integration.steps.assignment import drawn_with_labels, refuse_single_precision
+from pymc_dpgmm.integration.steps.assignment import drawn_with_labels, moved_together, refuse_single_precision
 from pymc_dpgmm.integration.steps.atoms import AtomOptions, DirichletProcessStep
 from pymc_dpgmm.integration.steps.chunked import ChunkedStep, ChunkOptions
 from pymc_dpgmm.integration.steps.concentration import ConcentrationGibbs, concentration_of
@@ -15,11 +15,13 @@ from pymc_dpgmm.integration.steps.grouped import is_grouped, is_openers
 from pymc_dpgmm.integration.steps.hyperparameters import check_hyperparameters, hyperparameters_of_processes
 from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters as hyperparameters_of
 from pymc_dpgmm.integration.steps.labels import LabelsStep
-from pymc_dpgmm.integration.steps.latent_rows import check_latent_rows, chosen_latent_rows, shared_of_latent_rows
+from pymc_dpgmm.integration.steps.latent_rows import check_latent_rows, chosen_latent_rows
+from pymc_dpgmm.integration.steps.latent_rows import latent_rows as latent_rows_of
 from pymc_dpgmm.integration.steps.targets import is_labels, is_missing, labels_of_missing
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
 from pymc_dpgmm.integration.variables.chunked_partition import is_chunked_clusters
 from pymc_dpgmm.integration.variables.records import is_gamma
+from pymc_dpgmm.native.compiled import logger
 from pymc_dpgmm.sampler.moves.kinds import MOVES
 from pymc_dpgmm.sampler.tuning.schedule import Options
 from pymc_dpgmm.tables.checks import check_count
@@ -35,6 +37,7 @@ ASSIGNED = (
     "share",
     "atoms",
     "chunks",
+    "nuts",
 )
 GIBBS_OPTIONS = ("n_scans",)
 
@@ -61,6 +64,21 @@ def _chosen(owner: str, options: Any, allowed: Sequence[str]) -> dict[str, Any]:
             f"unknown options for {owner}: {', '.join(unknown)}; allowed are {', '.join(allowed)}{hints}"
         )
     return dict(options)
+
+
+def _of_nuts(given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the options of PyMC's NUTS that the move of continuous variables has; tell of the others."""
+    options = dict(given or {})
+    known: dict[str, Any] = {
+        name: options.pop(name) for name in ("target_accept", "max_treedepth") if name in options
+    }
+    if options:
+        logger.info(
+            "%s: ignored, since the step of the labels, which moves the continuous variables of this model, has "
+            "target_accept and max_treedepth alone of the options of pm.NUTS.",
+            ", ".join(options),
+        )
+    return known
 
 
 class DPMixtureStep(LabelsStep):
@@ -97,11 +115,14 @@ class DPMixtureStep(LabelsStep):
         slices of the density that sums over the clusters' parameters (Neal 2003). ``"nuts"``: by NUTS, beside the
         rest of the model. By default slices for up to 16 coordinates.
     latent_rows : {"labels", "nuts"}, optional
-        How the rows of a latent mixture are drawn, where the rows of a cluster are normal and every term of the
-        rest of the model depends on one row. ``"labels"``, the default: label and value of each row together,
-        given drawn weights and parameters of the clusters; up to 16 numbers that the rows share, such as
-        coefficients, are moved with them as well, and up to 8 are drawn here alone, by slices along learnt
-        directions, where NUTS would have nothing else to draw. ``"nuts"``: by NUTS, given the labels.
+        How the rows of a latent mixture are drawn, where the rows of a cluster are normal. ``"labels"``, the
+        default: all that is continuous in the model, the rows of `NormalInverseGamma` and `NormalInverseWishart`
+        mixtures among it, moves together given the labels, by the No-U-Turn sampler, with the means of the
+        clusters; and where every term of the rest of the model depends on one row, label and value of each row are
+        drawn together as well. ``"nuts"``: by PyMC's NUTS, given the labels.
+    nuts : dict, optional
+        ``target_accept`` and ``max_treedepth`` of the Hamiltonian move of continuous variables, as of ``pm.NUTS``;
+        ``pm.sample(target_accept=...)`` sets them too.
     share : bool
         Whether chains tell each other in tuning what they have found, so that one that has found far less probable
         partitions begins anew at those of another. With False they stay apart, and R-hat compares chains that know
@@ -138,7 +159,10 @@ class DPMixtureStep(LabelsStep):
         model, values = kwargs["model"], kwargs["vars"]
         given = [model.values_to_rvs[value] for value in values]
         labels = [rv for rv in given if is_labels(rv)]
-        known = drawn_with_labels(model)
+        known = {
+            *drawn_with_labels(model),
+            *(model.values_to_rvs[value] for value in moved_together(model, values)),
+        }
         others = {name: option for name, option in kwargs.items() if name not in (*ASSIGNED, "vars")}
         for_this_step: list[Any] = []
         for_concentrations: list[Any] = []
@@ -211,6 +235,7 @@ class DPMixtureStep(LabelsStep):
         hyperparameters: str | None = None,
         latent_rows: str | None = None,
         share: bool = True,
+        nuts: Mapping[str, Any] | None = None,
         model: pm.Model | None = None,
         rng: Any = None,
         initial_point: Any = None,
@@ -234,11 +259,10 @@ class DPMixtureStep(LabelsStep):
         chosen |= {"search": moves.pop("search")} if "search" in moves else {}
         options = Options(n_sweeps, moves=moves, leader_sweeps=leader_sweeps, threads=threads, **chosen).check()
         model = pm.modelcontext(model)
-        known_rows = shared_of_latent_rows(model)
-        known_shared = [rv for own in known_rows.values() for rv in own]
+        known_rows = latent_rows_of(model)
         if vars is None:
             own = [rv for rv in model.free_RVs if is_labels(rv) or labels_of_missing(model, rv) is not None]
-            own += chosen_latent_rows(list(known_rows), model.free_RVs, latent_rows)
+            own += chosen_latent_rows(known_rows, model.free_RVs, latent_rows)
             values = get_value_vars_from_user_vars(own, model)
         else:
             values = get_value_vars_from_user_vars(vars, model)
@@ -249,8 +273,9 @@ class DPMixtureStep(LabelsStep):
         self.share = share
         known = hyperparameters_of(model)
         kinds: dict[str, list[Variable]] = {
-            kind: [] for kind in ("labels", "imputed", "concentrations", "hyperparameters", "rows", "shared")
+            kind: [] for kind in ("labels", "imputed", "concentrations", "hyperparameters", "rows", "continuous")
         }
+        moving = moved_together(model, values)
         for value in values:
             rv = model.values_to_rvs[value]
             if is_openers(rv):
@@ -263,8 +288,16 @@ class DPMixtureStep(LabelsStep):
                 )
             kind = "labels" if is_labels(rv) else "imputed" if is_missing(rv) else "concentrations"
             kind = "hyperparameters" if rv in known else "rows" if rv in known_rows else kind
-            kind = "shared" if rv in known_shared else kind
+            kind = "continuous" if value in moving else kind
+            if kind == "concentrations" and known_rows and concentration_of(model, rv)[0] is None:
+                raise ValueError(
+                    f"{rv.name} can be drawn here together with latent rows only: give these too, or leave it to "
+                    "another step"
+                )
             kinds[kind].append(value)
+            if kind == "continuous" and rv in known:
+                # They are drawn by slices too, given the rows and not the precisions of the clusters.
+                kinds["hyperparameters"].append(value)
         self._setup(
             kinds["labels"],
             model,
@@ -275,7 +308,8 @@ class DPMixtureStep(LabelsStep):
             kinds["imputed"],
             kinds["hyperparameters"],
             kinds["rows"],
-            kinds["shared"],
+            kinds["continuous"],
+            _of_nuts(nuts),
         )
 
     @staticmethod

@@ -53,8 +53,11 @@ class PartitionStep(BlockedStep):
     def _watch(self, watched: Sequence[Any]) -> None:
         """Record at how many evaluations in a draw log densities were +inf or NaN: see ``Hyperparameters``."""
         self._watched = watched
-        names = [f"{name}_impossible" for one in watched for name in one.watched]
-        self.stats_dtypes_shapes |= dict.fromkeys(names, (np.int64, []))
+        self._record({f"{name}_impossible": np.int64 for one in watched for name in one.watched})
+
+    def _record(self, statistics: Mapping[str, Any]) -> None:
+        """Record further statistics of each draw, by name and dtype."""
+        self.stats_dtypes_shapes |= {name: (dtype, []) for name, dtype in statistics.items()}
         self.stats_dtypes = [{name: dtype for name, (dtype, _) in self.stats_dtypes_shapes.items()}]
 
     def _impossible(self) -> dict[str, int]:

@@ -1,17 +1,14 @@
 """The rows of a view while they are drawn, and what all their moves need."""
 
-from typing import Any
-
 import numpy as np
 
 from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.blocks import NUMBER, Block
-from pymc_dpgmm.native.compiled import address_of, bits_of_generator, inlined, ints_at
+from pymc_dpgmm.native.compiled import address_of, bits_of_generator, inlined
 from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity
 from pymc_dpgmm.sampler.latent_rows.work import Work
-from pymc_dpgmm.sampler.state.all_clusters import log_joint_of, refit_clusters
-from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, memory_at
-from pymc_dpgmm.sampler.state.slots import refit
+from pymc_dpgmm.sampler.state.all_clusters import refit_clusters
+from pymc_dpgmm.sampler.state.memory import memory_at
 from pymc_dpgmm.sampler.state.state import State
 
 MOVING_ROWS = Block(
@@ -30,41 +27,22 @@ MOVING_ROWS = Block(
     # Where expansions begin, and how far differences reach.
     anchors=blocks.FLOATS,
     distances=blocks.FLOATS,
-    # The rows (n, d), what is proposed for whole clusters, and the log densities of both and of proposed rows.
+    # The rows (n, d), and the log densities of these and of proposed rows.
     rows=blocks.FLOATS,
-    moved=blocks.FLOATS,
     values=blocks.FLOATS,
     new_values=blocks.FLOATS,
     # Log predictives of rows in clusters of their own: the rows, what is proposed, and in the other views alone.
     alone=blocks.FLOATS,
     new_alone=blocks.FLOATS,
     others=blocks.FLOATS,
-    # Slots of the rows; the address of their units, 0 if labels are those of rows; and whether labels may change.
+    # Slots of the rows, and whether labels may change.
     slots=blocks.INTS,
-    unit=NUMBER,
     moves_labels=NUMBER,
-    # How many slots there are, and of each: the log ratio of its move, how many rows it has, and 2 d + 1 numbers.
-    n_slots=NUMBER,
-    log_ratios=blocks.FLOATS,
-    sizes=blocks.INTS,
-    sums=blocks.FLOATS,
-    # How far one row reaches: (d,).
-    reach=blocks.FLOATS,
     next_double=NUMBER,
     bit_state=NUMBER,
 )
-_WORK, _MOVES_LABELS, _N_SLOTS, _LOG_RATIOS, _SIZES, _SUMS = MOVING_ROWS.places(
-    "work", "moves_labels", "n_slots", "log_ratios", "sizes", "sums"
-)
+_WORK, _MOVES_LABELS = MOVING_ROWS.places("work", "moves_labels")
 read_moving = MOVING_ROWS.reader()
-
-
-@inlined
-def read_slots(f):
-    """Write the slots of the rows."""
-    s = memory_at(f.state)
-    for i in range(f.n):
-        f.slots[i] = s.slots[ints_at(f.unit)[i] if f.unit != 0 else i]
 
 
 @inlined
@@ -73,22 +51,6 @@ def put_rows(f, rows):
     for i in range(f.n):
         for j in range(f.d):
             f.numbers[i * f.stride + j] = rows[i * f.d + j] - f.subtracted[i * f.stride + j]
-
-
-@inlined
-def put_and_refit(f, rows):
-    """Write rows (n, d) to the table, and sum up its clusters; predictives in clusters of their own stay."""
-    put_rows(f, rows)
-    s = memory_at(f.state)
-    for place in range(s.head[N_CLUSTERS]):
-        refit(s, s.order[place])
-
-
-@inlined
-def log_joint_with(f, rows):
-    """Do the same, and return the log density of the rows and their labels."""
-    put_and_refit(f, rows)
-    return log_joint_of(memory_at(f.state))
 
 
 @inlined
@@ -134,13 +96,12 @@ class MovingRows:
         self.rng, self.state, self.v, self.d, self.density, self.work = rng, state, v, d, density, work
         table = state.tables[v]
         n = table.n_rows
-        self.rows, moved, self._anchors, self._distances = np.empty((4, n, d))
-        self.slots, self._reach = np.empty(n, dtype=np.int64), np.empty(d)
+        self.rows, self._anchors, self._distances = np.empty((3, n, d))
+        self.slots = np.empty(n, dtype=np.int64)
         self.values, new_values, alone, new_alone, self.others = np.zeros((5, n))
-        unit = None if table.unit is None else np.ascontiguousarray(table.unit, dtype=np.int64)
         next_double, bit_state = bits_of_generator(rng)
         # The block has their addresses.
-        self._kept = table.rows, table.subtracted, moved, new_values, alone, new_alone, unit
+        self._kept = table.rows, table.subtracted, new_values, alone, new_alone
         self._block = MOVING_ROWS.filled(
             state=state.address,
             table=table.block,
@@ -154,25 +115,17 @@ class MovingRows:
             anchors=self._anchors,
             distances=self._distances,
             rows=self.rows,
-            moved=moved,
             values=self.values,
             new_values=new_values,
             alone=alone,
             new_alone=new_alone,
             others=self.others,
             slots=self.slots,
-            unit=0 if unit is None else address_of(unit),
             moves_labels=0,
-            n_slots=0,
-            log_ratios=0,
-            sizes=0,
-            sums=0,
-            reach=self._reach,
             next_double=next_double,
             bit_state=bit_state,
         )
         self.address = address_of(self._block)
-        self._of_slots: tuple[np.ndarray, ...] = ()
 
     def is_of(self, rng: np.random.Generator, state: State, density: RowDensity) -> bool:
         """Tell whether this is the memory of a state and a density, and random numbers come from a generator."""
@@ -180,40 +133,24 @@ class MovingRows:
         is_same = state is self.state and density is self.density and of_rng
         return is_same and table.rows is self._kept[0] and table.subtracted is self._kept[1]
 
-    def begin(self, anchors: np.ndarray, distances: np.ndarray, reach: np.ndarray) -> None:
+    def begin(self, anchors: np.ndarray, distances: np.ndarray) -> None:
         """Begin a draw: take the rows of the state, and what proposals begin with.
 
         Parameters
         ----------
         anchors, distances : (n, d) arrays
             Where to expand first, and how far differences reach; must not depend on the present rows.
-        reach : (d,) array
-            The scale of shifts of one row; must not depend on the present rows.
         """
         self.rows[:] = self.state.tables[self.v].values[:, : self.d]
-        self._anchors[:], self._distances[:], self._reach[:] = anchors, distances, reach
-        if not self._of_slots or len(self._of_slots[0]) <= self.state.capacity:
-            self._make_slots()
-
-    def _make_slots(self) -> None:
-        n_slots = self.state.capacity + 1
-        self._of_slots = np.empty(n_slots), np.empty(n_slots, dtype=np.int64), np.empty((n_slots, 2 * self.d + 1))
-        addresses = [address_of(array) for array in self._of_slots]
-        self._block[[_N_SLOTS, _LOG_RATIOS, _SIZES, _SUMS]] = [n_slots, *addresses]
+        self._anchors[:], self._distances[:] = anchors, distances
 
     def prepare(self, moves_labels: bool) -> None:
         """Get ready for a redraw, after the parameters of the clusters were written to the memory."""
         self.density.make_room(self.work.n_sets)
         self._block[_WORK], self._block[_MOVES_LABELS] = self.work.address, moves_labels
 
-    def take_others(self, rows: np.ndarray, params: Any | None = None) -> None:
-        """Let the state have other rows (n, d) and, unless None, other parameters of the base measure."""
-        self.rows[:] = rows
-        self.state.take_rows(self.v, rows, params=params)
-
     def take(self, has_room: bool = True) -> None:
         """Let the state have the rows and, if it has no room for as many slots as there are, these too."""
         if not has_room:
             self.state.take_rows(self.v, self.rows, self.slots)
-            self._make_slots()
         self.state.tables[self.v].note_rows(self.rows)

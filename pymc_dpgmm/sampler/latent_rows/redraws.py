@@ -404,13 +404,6 @@ def _take_drawn(work: Work, table: Table, drawn: dict[str, np.ndarray]) -> None:
     take_clusters(work.address, address_of(roots), int(roots.ndim == 3))
 
 
-def take_row_of_base(work: Work, n: int, of_base: "RowOfBase") -> None:
-    """Write that n rows are in clusters of their own, and that there are no others."""
-    work.fit(n, len(of_base.precision), len(of_base.mean), 1, 1)
-    work.block[N_OF_WORK] = 1
-    _take_base(work, of_base)
-
-
 def _take_base(work: Work, of_base: "RowOfBase") -> None:
     """Write what stands for a cluster of a row's own to the memory."""
     take_base(work.address, address_of(of_base.mean), address_of(of_base.precision), of_base.half_log_det)

@@ -1,0 +1,1 @@
+"""Hamiltonian moves of numbers whose log density and gradient are at an address."""

@@ -1,0 +1,111 @@
+r"""What Hamiltonian moves learn in tuning: the size of a step, and the scale of each number.
+
+The size is that of dual averaging (Nesterov 2009; Hoffman and Gelman 2014, section 3.2). Scales are
+
+.. math:: s_j = \left( \frac{\operatorname{var} q_j}{\operatorname{var} g_j} \right)^{1/4}
+
+for numbers q and gradients g of the log density: the standard deviation where a density is normal, and for any
+other what makes numbers and gradients alike (Seyboldt, Carlson and Carpenter 2024). Each is learnt from the
+draws of a window, whose length doubles.
+"""
+
+import math
+
+import numpy as np
+
+# The constants of Hoffman and Gelman (2014).
+GAMMA, T_0, KAPPA = 0.05, 10.0, 0.75
+FIRST_SIZE = 0.1
+FIRST_WINDOW = 10
+# The share of tuning after which scales stay.
+SHARE_OF_SCALES = 0.85
+# Bounds of a scale, relative to 1, and where there is nothing to learn from.
+LEAST_SCALE, LARGEST_SCALE = 1e-10, 1e10
+
+
+class StepSize:
+    """The size of a leapfrog step.
+
+    Parameters
+    ----------
+    wanted : float
+        The mean acceptance rate.
+
+    Attributes
+    ----------
+    size : float
+        Of the next move.
+    """
+
+    def __init__(self, wanted: float) -> None:
+        self._wanted = wanted
+        self.size = FIRST_SIZE
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin anew at the present size, since scales have changed."""
+        self._target, self._sum, self._t = math.log(10.0 * self.size), 0.0, 0
+        self._log_average = math.log(self.size)
+
+    def learn(self, acceptance_rate: float) -> None:
+        """Take the acceptance rate of a move into account."""
+        self._t += 1
+        self._sum += self._wanted - acceptance_rate
+        log_size = self._target - math.sqrt(self._t) / GAMMA * self._sum / (self._t + T_0)
+        share = self._t**-KAPPA
+        self._log_average += share * (log_size - self._log_average)
+        self.size = math.exp(log_size)
+
+    def end(self) -> None:
+        """Keep the average of the sizes, if any was learnt."""
+        self.size = math.exp(self._log_average)
+
+
+class Scales:
+    """Scales of numbers.
+
+    Parameters
+    ----------
+    n : int
+    tune : int
+        Draws of tuning.
+
+    Attributes
+    ----------
+    scales : (n,) array
+    """
+
+    def __init__(self, n: int, tune: int) -> None:
+        self.scales = np.ones(n)
+        self._end, self._n_drawn, self._window = SHARE_OF_SCALES * tune, 0, FIRST_WINDOW
+        self._begin()
+
+    def _begin(self) -> None:
+        n = len(self.scales)
+        self._n, self._means, self._squares = 0, np.zeros((2, n)), np.zeros((2, n))
+
+    def learn(self, numbers: np.ndarray, gradient: np.ndarray) -> bool:
+        """Take a draw into account; tell whether the scales have changed."""
+        self._n_drawn += 1
+        if self._n_drawn > self._end:
+            return False
+        seen = np.array([numbers, gradient])
+        self._n += 1
+        offset = seen - self._means
+        self._means += offset / self._n
+        self._squares += offset * (seen - self._means)
+        if self._n < self._window and self._n_drawn + 1 <= self._end:
+            return False
+        # A last window that is short would know less than the one before.
+        if self._n >= 0.5 * self._window:
+            self._update()
+        self._window *= 2
+        self._begin()
+        return True
+
+    def _update(self) -> None:
+        of_numbers, of_gradients = self._squares
+        with np.errstate(divide="ignore", invalid="ignore"):
+            scales = (of_numbers / of_gradients) ** 0.25
+        is_known = np.isfinite(scales) & (scales > 0.0)
+        self.scales = np.clip(np.where(is_known, scales, self.scales), LEAST_SCALE, LARGEST_SCALE)

@@ -1,0 +1,473 @@
+"""All that is continuous moves together given the labels: exact draws stay exact, quadrature, planted mistakes."""
+
+import arviz as az
+import exact
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+import sampled
+from numpy.polynomial.hermite_e import hermegauss
+from pytensor.gradient import grad_not_implemented
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from scipy import stats
+from scipy.special import logsumexp
+from slowly import rest_slow
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.integration.continuous.density import can_move
+from pymc_dpgmm.integration.continuous.normal_clusters import CLUSTERS_OF_FAMILIES, NormalClusters
+from pymc_dpgmm.integration.steps import continuous
+from pymc_dpgmm.native.array_calls import PythonCall
+from pymc_dpgmm.partitions.draws import draw_labels
+from pymc_dpgmm.sampler.hamiltonian import normal_clusters
+from pymc_dpgmm.sampler.hamiltonian.adaptation import Scales, StepSize
+from pymc_dpgmm.sampler.hamiltonian.no_u_turn import NoUTurn
+
+NIG = {"mu": 0.4, "kappa": 0.3, "a": 2.5, "b": 0.8}
+
+# --- The No-U-Turn sampler alone
+
+MEAN, COVARIANCE = np.array([1.0, -2.0, 0.5]), np.array([[2.0, 0.9, 0.0], [0.9, 1.0, 0.3], [0.0, 0.3, 0.5]])
+PRECISION = np.linalg.inv(COVARIANCE)
+
+
+def normal_density(x):
+    moved = x - MEAN
+    return [np.asarray(-0.5 * moved @ PRECISION @ moved), -PRECISION @ moved, 2.0 * x]
+
+
+def sampler_of(density, rng, max_depth=10, n=3):
+    return NoUTurn(rng, PythonCall(density, [(np.dtype(np.float64), 1)]), [], [], [n], max_depth)
+
+
+@pytest.mark.parametrize(("size", "max_depth"), [(0.5, 10), (0.9, 10), (0.1, 2)])
+def test_draws_have_the_moments_of_a_density(size, max_depth):
+    """Also where trajectories are cut short, and where many steps are rejected."""
+    sampler, n_draws = sampler_of(normal_density, np.random.default_rng(3), max_depth), 6_000
+    draws, rates, squares = np.empty((n_draws, 3)), np.empty(n_draws), []
+    numbers, scales = sampler.begin(3)
+    numbers[:], scales[:] = MEAN, [1.0, 0.7, 0.8]
+    for t in range(n_draws):
+        told = sampler.draw(size, 10)
+        draws[t], rates[t] = numbers, told.acceptance_rate
+        squares.append(told.n_steps)
+        assert told.log_p == pytest.approx(float(normal_density(numbers)[0]))
+        np.testing.assert_allclose(sampler.gradient(3), normal_density(numbers)[1])
+        np.testing.assert_allclose(sampler.further[0], 2.0 * numbers)
+        assert told.depth <= max_depth
+        assert told.n_steps <= 2 ** (told.depth + 1)
+    for moment, expected in ((draws, MEAN), ((draws - MEAN) ** 2, np.diag(COVARIANCE))):
+        for j in range(3):
+            sampled.assert_mean_matches(moment[None, :, j], expected[j])
+    products = (draws[:, 0] - MEAN[0]) * (draws[:, 1] - MEAN[1])
+    sampled.assert_mean_matches(products[None], 0.9)
+    assert 0.5 < rates.mean() < 1.0
+
+
+def test_trajectories_that_diverge_are_told_of():
+    """A number whose log density is none beyond a bound, and a scale that is far too large."""
+
+    def bounded(x):
+        inside = np.all(np.abs(x) < 3.0)
+        return [np.asarray(-0.5 * x @ x if inside else np.nan), -x if inside else np.full(3, np.nan), x]
+
+    sampler = sampler_of(bounded, np.random.default_rng(3))
+    numbers, scales = sampler.begin(3)
+    numbers[:], scales[:] = 0.5, 1.0
+    told = [sampler.draw(0.9, 10) for _ in range(400)]
+    assert any(one.is_diverging for one in told)
+    assert sum(one.n_impossible for one in told) > 0
+    assert np.all(np.abs(numbers) < 3.0)
+    numbers[:] = 4.0
+    assert sampler.draw(0.9, 10) is None
+
+
+def test_numbers_without_a_scale_stay():
+    sampler = sampler_of(normal_density, np.random.default_rng(3))
+    numbers, scales = sampler.begin(3)
+    numbers[:], scales[:] = MEAN, [1.0, 0.0, 1.0]
+    depths = [sampler.draw(0.5, 10).depth for _ in range(200)]
+    assert numbers[1] == MEAN[1]
+    assert numbers[0] != MEAN[0]
+    assert max(depths) < 6
+
+
+def test_errors_of_a_density_are_raised():
+    def failing(x):
+        raise ValueError("no density")
+
+    sampler = sampler_of(failing, np.random.default_rng(3))
+    sampler.begin(3)
+    with pytest.raises(ValueError, match="no density"):
+        sampler.draw(0.5, 10)
+
+
+def test_sizes_and_scales_are_learnt():
+    """Standard deviations from 0.001 to 1,000, and the acceptance rate that is wanted."""
+    deviations, rng = np.array([1e-3, 1.0, 1e3]), np.random.default_rng(5)
+
+    def density(x):
+        return [np.asarray(-0.5 * np.sum((x / deviations) ** 2)), -x / deviations**2, x]
+
+    sampler, size, scales = sampler_of(density, rng), StepSize(0.8), Scales(3, 1_000)
+    rates = []
+    for t in range(1_600):
+        numbers, own = sampler.begin(3)
+        own[:] = scales.scales
+        told = sampler.draw(size.size, 10)
+        rates.append(told.acceptance_rate)
+        if t < 1_000:
+            size.learn(told.acceptance_rate)
+            if scales.learn(numbers, sampler.gradient(3)):
+                size.restart()
+        if t == 999:
+            size.end()
+            learnt = scales.scales
+    np.testing.assert_allclose(learnt, deviations, rtol=0.25)
+    assert 0.7 < np.mean(rates[1_000:]) < 0.92
+
+
+# --- The move alone, from exact draws: it leaves the joint distribution as it is
+
+N_ROWS, TIMES = 6, np.linspace(-1.0, 1.0, 6)
+UNIT = np.array([0, 0, 1, 2, 2, 2])
+BASES = {
+    "columns": lambda mu, b: dp.NormalInverseGamma(mu, 0.5, 3.0, b * np.array([1.5, 0.5])),
+    "correlated": lambda mu, b: dp.NormalInverseWishart(mu, 0.5, 8.0, b * np.array([[6.0, 4.0], [4.0, 5.0]])),
+}
+
+
+def model_of(base, data, unit=None):
+    """Rows with two columns; mean and scale of the base, a slope, a noise and an offset are random."""
+    with pm.Model() as model:
+        mu, b = pm.Normal("mu", shape=2), pm.LogNormal("b", 0.0, 0.5)
+        slope, noise = pm.Normal("slope"), pm.HalfNormal("noise", 0.5)
+        labels = dp.CRP("x_labels", 1.1, N_ROWS if unit is None else 3)
+        offset = pt.stack([slope * TIMES, pt.zeros(N_ROWS)], axis=1)
+        x = dp.CollapsedMixture(
+            "x",
+            labels if unit is None else labels[unit],
+            BASES[base](mu, b),
+            shape=(N_ROWS, 2),
+            offset=offset,
+        )
+        y = pm.Data("data", data)
+        pm.Potential("seen", pm.logp(pm.Laplace.dist(x[:, 0] + 0.5 * x[:, 1], 0.2 + noise), y).sum())
+    return model
+
+
+def draw_all(rng, base, unit):
+    """Labels, all variables, rows and data, drawn one after the other."""
+    mu, b, slope = rng.normal(size=2), np.exp(0.5 * rng.normal()), rng.normal()
+    noise = abs(0.5 * rng.normal())
+    labels = draw_labels(rng, 1.1, 0.0, np.inf, N_ROWS if unit is None else 3)
+    measure = BASES[base](mu, b)
+    own = labels if unit is None else labels[unit]
+    rows = measure.family.draw_rows(rng, measure.numbers(2), own, np.empty((N_ROWS, 0)))
+    rows = rows + np.column_stack([slope * TIMES, np.zeros(N_ROWS)])
+    data = rng.laplace(rows[:, 0] + 0.5 * rows[:, 1], 0.2 + noise)
+    point = {"mu": mu, "b_log__": np.log(b), "slope": slope, "noise_log__": np.log(noise), "x": rows}
+    return {name: np.asarray(value) for name, value in point.items()}, labels, data
+
+
+def moments(point, data):
+    x, tanh = point["x"], np.tanh
+    noise = 0.2 + np.exp(point["noise_log__"])
+    return [
+        tanh(point["mu"][0]),
+        tanh(point["mu"][0]) * tanh(point["mu"][1]),
+        tanh(point["b_log__"]),
+        tanh(point["b_log__"]) ** 2,
+        tanh(point["slope"]),
+        tanh(point["slope"]) * tanh(x[0, 0] - x[5, 0]),
+        tanh(point["noise_log__"]),
+        tanh(noise) * tanh(np.abs(data - x[:, 0] - 0.5 * x[:, 1]).mean()),
+        tanh(x[0, 0]) * tanh(x[1, 1]),
+        tanh(x[2, 1]) ** 2,
+        tanh(np.abs(x[:, 0] - point["mu"][0])).mean(),
+        tanh(x[3, 0]) * tanh(x[3, 1]),
+        tanh(point["b_log__"]) * tanh(1.0 + np.log(np.abs(np.diff(x[:, 0]))).min()),
+        tanh(np.abs(x[3] - x[4])).sum() * tanh(point["b_log__"]),
+    ]
+
+
+def largest_score(base, n_draws, unit=None, n_moves=4):
+    rng = np.random.default_rng(11)
+    _, _, data = draw_all(rng, base, unit)
+    model = model_of(base, data, unit)
+    with model:
+        step = dp.DPMixtureStep(model.free_RVs)
+    assert step.continuous is not None
+    step.continuous.begin(0)
+    step.continuous._step_size.size = 0.4
+    (target,) = step.targets
+    before, after = [], []
+    for _ in range(n_draws):
+        point, labels, data = draw_all(rng, base, unit)
+        model.set_data("data", data)
+        point["x_labels"] = np.unique(labels, return_inverse=True)[1].astype(target.dtype)
+        prepared = target.state(point, target.prior(point), None)
+        prepared.state.set_prior(target.prior(point))
+        before.append(moments(point, data))
+        held = [prepared]
+        for _ in range(n_moves):
+            assert step.continuous.draw(rng, point, held, False) is not None
+        after.append(moments(point, data))
+    change = np.array(after) - before
+    assert np.all(change.std(axis=0) > 0.0)
+    return np.max(np.abs(change.mean(axis=0)) / (change.std(axis=0) / np.sqrt(n_draws)))
+
+
+CASES = [("columns", None), ("correlated", None), ("columns", UNIT), ("correlated", UNIT)]
+
+
+@pytest.mark.parametrize(
+    ("base", "unit", "n_draws"),
+    rest_slow([("columns", None, 1_000), *((base, unit, 8_000) for base, unit in CASES)]),
+)
+def test_the_move_leaves_the_joint_distribution(base, unit, n_draws):
+    """Rows with an offset that moves, coefficients, a noise, mean and scale of the base: all at once."""
+    assert largest_score(base, n_draws, unit) < 4.2
+
+
+def without_priors(clusters):
+    return NormalClusters(clusters.is_full, lambda params, roots: 0.0 * clusters.log_prior(params, roots))
+
+
+class HalfOfRows(NormalClusters):
+    def whitened(self, roots, offsets):
+        return 0.5 * super().whitened(roots, offsets)
+
+
+class SharesOfRows(normal_clusters.CentredRows):
+    """How far rows reach is taken from where they are, as it must not be."""
+
+    def begin(self, reach, centre, weight):
+        table = self._of[1].tables[self._v]
+        super().begin(0.05 + np.abs(table.values[:, : self._d]), centre, weight)
+
+
+def forgotten_prior(monkeypatch):
+    own = CLUSTERS_OF_FAMILIES["NormalInverseGamma"]
+    monkeypatch.setitem(CLUSTERS_OF_FAMILIES, "NormalInverseGamma", without_priors(own))
+
+
+def forgotten_rows(monkeypatch):
+    own = CLUSTERS_OF_FAMILIES["NormalInverseGamma"]
+    monkeypatch.setitem(CLUSTERS_OF_FAMILIES, "NormalInverseGamma", HalfOfRows(own.is_full, own.log_prior))
+
+
+def shares_of_rows(monkeypatch):
+    monkeypatch.setattr(continuous, "CentredRows", SharesOfRows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", [forgotten_prior, forgotten_rows, shares_of_rows])
+def test_a_mistake_is_seen(monkeypatch, mistake):
+    """What the base measure says of scales, or half of what clusters say, or a mass that depends on rows."""
+    mistake(monkeypatch)
+    assert largest_score("columns", 6_000) > 6.0
+
+
+# --- Which rows move
+
+
+class NoGradient(Op):
+    """The double of numbers, of which no gradient is known."""
+
+    def make_node(self, x):
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node, inputs, outputs):
+        outputs[0][0] = 2.0 * inputs[0]
+
+    def pullback(self, inputs, outputs, cotangents):
+        return [grad_not_implemented(self, 0, inputs[0])]
+
+
+def rows_of(base, likelihood):
+    with pm.Model() as model:
+        x = dp.DPMixture("x", 1.2, base, shape=4)
+        likelihood(x)
+    return model, x
+
+
+def test_rows_with_a_gradient_move():
+    normal = dp.NormalInverseGamma(**NIG)
+    assert can_move(*rows_of(normal, lambda x: pm.Poisson("y", pt.exp(x), observed=COUNTS)))
+    assert can_move(*rows_of(normal, lambda x: pm.Potential("sum", -(x.sum() ** 2))))
+    assert can_move(*rows_of(normal, lambda x: None))
+    assert not can_move(*rows_of(normal, lambda x: pm.Normal("y", NoGradient()(x), 1.0, observed=COUNTS)))
+    own = dp.LinearRegression(0.0, 1.0, 2.0, 1.0, covariates=np.arange(4.0))
+    assert not can_move(*rows_of(own, lambda x: pm.Poisson("y", pt.exp(x), observed=COUNTS)))
+
+
+def test_the_statistics_are_those_of_nuts():
+    """So that PyMC warns, and ArviZ draws its pictures; ``target_accept`` and ``max_treedepth`` hold."""
+    model, _ = rows_of(dp.NormalInverseGamma(**NIG), lambda x: pm.Poisson("y", pt.exp(x), observed=COUNTS))
+    rates = []
+    for options in ({"target_accept": 0.6}, {"target_accept": 0.95}, {"nuts": {"max_treedepth": 2}}):
+        idata = sampled.sample(model, 300, tune=300, chains=1, random_seed=3, **options)
+        stats_of_draws = idata.sample_stats
+        for name in ("diverging", "energy", "tree_depth", "n_steps", "step_size", "reached_max_treedepth"):
+            assert stats_of_draws[name].shape == (1, 300)
+        rates.append(float(stats_of_draws["acceptance_rate"].mean()))
+        assert len(np.unique(stats_of_draws["step_size"])) == 1
+    assert rates[0] < rates[1]
+    assert stats_of_draws["tree_depth"].max() <= 2
+    assert bool(stats_of_draws["reached_max_treedepth"].any())
+
+
+# --- Posteriors by quadrature
+
+COUNTS, SEASONS = np.array([0, 2, 3, 11]), np.array([-1.0, 0.0, 0.5, 1.5])
+# Rows are seen without the slope too.
+BEFORE = np.array([6, 14, 9, 35])
+PARTITIONS = exact.partitions(4)
+NODES, WEIGHTS = hermegauss(30)
+SLOPES = np.linspace(-3.5, 3.5, 57)
+
+
+def posterior():
+    """Probabilities of the partitions, and mean and variance of the slope."""
+    means, variances = np.linspace(-12.0, 13.0, 110), np.exp(np.linspace(-4.5, 5.5, 60))
+    m, v = (part.ravel() for part in np.meshgrid(means, variances, indexing="ij"))
+    log_prior = stats.norm.logpdf(m, NIG["mu"], np.sqrt(v / NIG["kappa"]))
+    log_prior += stats.invgamma.logpdf(v, NIG["a"], scale=NIG["b"]) + np.log(v)
+    log_prior -= logsumexp(log_prior)
+    x = m[:, None] + np.sqrt(v)[:, None] * NODES
+    seen = [stats.poisson.logpmf(count, 8.0 * np.exp(x)) + np.log(WEIGHTS) for count in BEFORE]
+    log_p = np.empty((len(SLOPES), len(PARTITIONS)))
+    for g, slope in enumerate(SLOPES):
+        rows = [
+            logsumexp(of_row + stats.poisson.logpmf(count, np.exp(x + slope * season)), axis=1)
+            for of_row, count, season in zip(seen, COUNTS, SEASONS, strict=True)
+        ]
+        for number, labels in enumerate(PARTITIONS):
+            clusters = [np.flatnonzero(labels == k) for k in range(labels.max() + 1)]
+            evidence = sum(logsumexp(log_prior + sum(rows[i] for i in members)) for members in clusters)
+            log_p[g, number] = exact.log_eppf(labels, 1.2) + evidence + stats.norm.logpdf(slope)
+    p = np.exp(log_p - logsumexp(log_p))
+    of_slope = p.sum(axis=1)
+    mean = of_slope @ SLOPES
+    return p.sum(axis=0), mean, of_slope @ (SLOPES - mean) ** 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_draws", "tolerance"), [(15_000, 0.08)])
+def test_labels_and_a_slope_follow_the_posterior(n_draws, tolerance):
+    """Rows, their labels and a slope that they share, against enumeration and quadrature."""
+    with pm.Model() as model:
+        x = dp.DPMixture("x", 1.2, dp.NormalInverseGamma(**NIG), shape=4)
+        slope = pm.Normal("slope")
+        pm.Poisson("before", 8.0 * pt.exp(x), observed=BEFORE)
+        pm.Poisson("y", pt.exp(x + slope * SEASONS), observed=COUNTS)
+    idata = sampled.sample(model, n_draws, tune=500, chains=2, cores=1, random_seed=4)
+    p, mean, variance = posterior()
+    exact.assert_matches(exact.codes(idata.posterior["x_labels"].to_numpy()), PARTITIONS, p)
+    slopes = idata.posterior["slope"]
+    assert abs(float(slopes.mean()) - mean) < 4.0 * float(az.mcse(slopes))
+    assert float(slopes.var()) == pytest.approx(variance, rel=tolerance)
+
+
+MEANS = np.linspace(-7.0, 8.0, 61)
+
+
+def posterior_of_level():
+    """Probabilities of the partitions, and mean and variance of an intercept, where the base's mean is random.
+
+    The counts depend on the sum g of both alone; both have the prior variance 1, and g has the mean 0.4.
+    """
+    deviations, variances = np.linspace(-9.0, 9.0, 81), np.exp(np.linspace(-4.5, 5.5, 41))
+    m, v = (part.ravel() for part in np.meshgrid(deviations, variances, indexing="ij"))
+    log_prior = stats.norm.logpdf(m, 0.0, np.sqrt(v / NIG["kappa"]))
+    log_prior += stats.invgamma.logpdf(v, NIG["a"], scale=NIG["b"]) + np.log(v)
+    log_prior -= logsumexp(log_prior)
+    log_p = np.empty((len(MEANS), len(PARTITIONS)))
+    for g, mean in enumerate(MEANS):
+        x = mean + m[:, None] + np.sqrt(v)[:, None] * NODES
+        rows = [logsumexp(stats.poisson.logpmf(count, np.exp(x)) + np.log(WEIGHTS), axis=1) for count in COUNTS]
+        for number, labels in enumerate(PARTITIONS):
+            clusters = [np.flatnonzero(labels == k) for k in range(labels.max() + 1)]
+            evidence = sum(logsumexp(log_prior + sum(rows[i] for i in members)) for members in clusters)
+            log_p[g, number] = exact.log_eppf(labels, 1.2) + evidence + stats.norm.logpdf(mean, 0.4, np.sqrt(2.0))
+    p = np.exp(log_p - logsumexp(log_p))
+    of_mean = p.sum(axis=1)
+    # Given g, the intercept has half of its distance from the prior mean, and the variance 1/2.
+    halves = 0.5 * (MEANS - 0.4)
+    mean = of_mean @ halves
+    return p.sum(axis=0), mean, of_mean @ (halves - mean) ** 2 + 0.5
+
+
+@pytest.mark.slow
+def test_labels_and_an_intercept_follow_the_posterior():
+    """An intercept and the mean of the base measure, of which only the priors tell apart."""
+    with pm.Model() as model:
+        mean, level = pm.Normal("mean", 0.4), pm.Normal("level")
+        x = dp.DPMixture("x", 1.2, dp.NormalInverseGamma(mean, NIG["kappa"], NIG["a"], NIG["b"]), shape=4)
+        pm.Poisson("y", pt.exp(x + level), observed=COUNTS)
+    idata = sampled.sample(model, 15_000, tune=500, chains=2, cores=1, random_seed=4)
+    p, mean, variance = posterior_of_level()
+    exact.assert_matches(exact.codes(idata.posterior["x_labels"].to_numpy()), PARTITIONS, p)
+    for name, expected in (("level", mean), ("mean", mean + 0.4)):
+        draws = idata.posterior[name]
+        assert abs(float(draws.mean()) - expected) < 4.0 * float(az.mcse(draws))
+        assert float(draws.var()) == pytest.approx(variance, rel=0.08)
+        # Each holds the other one: one draw in a hundred is independent where they do not move together.
+        assert float(az.ess(draws)) > 0.1 * draws.size
+
+
+# --- Terms that join rows, against importance sampling from the prior
+
+
+def joined_model():
+    """Rows that a potential joins, a random walk beside them, and a mean of the base that is random."""
+    with pm.Model() as model:
+        mean = pm.Normal("mean", 0.4)
+        x = dp.DPMixture("x", 1.2, dp.NormalInverseGamma(mean, NIG["kappa"], NIG["a"], NIG["b"]), shape=4)
+        pm.Potential("near zero", -0.5 * x.sum() ** 2)
+        pm.Potential("smooth", -2.0 * ((x[1:] - x[:-1]) ** 2).sum())
+        pm.Normal("y", x, 0.7, observed=SEASONS)
+    return model
+
+
+def by_importance(n_draws=60_000):
+    """Probabilities of the partitions, and means of the rows and of the base."""
+    rng, log_p, means = np.random.default_rng(4), [], []
+    for labels in PARTITIONS:
+        n_clusters = labels.max() + 1
+        mean = rng.normal(0.4, 1.0, size=(n_draws, 1))
+        variances = stats.invgamma.rvs(NIG["a"], scale=NIG["b"], size=(n_draws, n_clusters), random_state=rng)
+        centres = mean + np.sqrt(variances / NIG["kappa"]) * rng.normal(size=variances.shape)
+        x = centres[:, labels] + np.sqrt(variances)[:, labels] * rng.normal(size=(n_draws, 4))
+        log_w = stats.norm.logpdf(SEASONS, x, 0.7).sum(axis=1) - 0.5 * x.sum(axis=1) ** 2
+        log_w -= 2.0 * (np.diff(x, axis=1) ** 2).sum(axis=1)
+        log_p.append(exact.log_eppf(labels, 1.2) + logsumexp(log_w) - np.log(n_draws))
+        weights = np.exp(log_w - logsumexp(log_w))
+        means.append(weights @ np.column_stack([x, mean]))
+    p = np.exp(log_p - logsumexp(log_p))
+    return p, p @ np.array(means)
+
+
+@pytest.mark.parametrize("n_draws", rest_slow([2_000, 20_000]))
+def test_rows_that_terms_join_follow_the_posterior(n_draws):
+    """Labels are drawn given the rows, which move together: a sum, a random walk, and a random mean of the base."""
+    idata = sampled.sample(joined_model(), n_draws, tune=500, chains=2, cores=1, random_seed=4)
+    p, means = by_importance()
+    exact.assert_matches(exact.codes(idata.posterior["x_labels"].to_numpy()), PARTITIONS, p)
+    rows = idata.posterior["x"].to_numpy()
+    for j in range(4):
+        sampled.assert_mean_matches(rows[:, :, j], means[j])
+    sampled.assert_mean_matches(idata.posterior["mean"].to_numpy(), means[4])
+
+
+def test_labels_may_begin_with_any_names():
+    """Names that are not in order, and one cluster for each row."""
+    for labels in ([3, 3, 0, 1], [0, 1, 2, 3]):
+        with pm.Model() as model:
+            own = dp.CRP("x_labels", 1.2, 4, initval=labels)
+            x = dp.CollapsedMixture("x", own, dp.NormalInverseGamma(**NIG), shape=(4,))
+            pm.Poisson("y", pt.exp(x), observed=COUNTS)
+        assert sampled.sample(model, 20, tune=20, chains=1, random_seed=1).posterior["x"].shape == (1, 20, 4)
