@@ -200,8 +200,8 @@ def largest_score(base, n_draws, unit=None, n_moves=4):
     with model:
         step = dp.DPMixtureStep(model.free_RVs)
     assert step.continuous is not None
-    step.continuous.begin(0)
-    step.continuous._step_size.size = 0.4
+    learnt = step.continuous.learnt(0)
+    learnt.step_size.size = 0.4
     (target,) = step.targets
     before, after = [], []
     for _ in range(n_draws):
@@ -213,7 +213,7 @@ def largest_score(base, n_draws, unit=None, n_moves=4):
         before.append(moments(point, data))
         held = [prepared]
         for _ in range(n_moves):
-            assert step.continuous.draw(rng, point, held, False) is not None
+            assert step.continuous.draw(rng, point, held, learnt, False) is not None
         after.append(moments(point, data))
     change = np.array(after) - before
     assert np.all(change.std(axis=0) > 0.0)
@@ -453,7 +453,7 @@ def by_importance(n_draws=60_000):
 
 @pytest.mark.parametrize("n_draws", rest_slow([2_000, 20_000]))
 def test_rows_that_terms_join_follow_the_posterior(n_draws):
-    """Labels are drawn given the rows, which move together: a sum, a random walk, and a random mean of the base."""
+    """Labels are drawn given the rows, which move together: a sum, a random walk, a random mean of the base."""
     idata = sampled.sample(joined_model(), n_draws, tune=500, chains=2, cores=1, random_seed=4)
     p, means = by_importance()
     exact.assert_matches(exact.codes(idata.posterior["x_labels"].to_numpy()), PARTITIONS, p)

@@ -43,6 +43,26 @@ def test_saved_runs_continue_bit_for_bit(tmp_path):
     assert_equal(whole, continued)
 
 
+def test_runs_of_latent_rows_continue_bit_for_bit(tmp_path):
+    """With the step size and the scales that were learnt."""
+
+    def make():
+        with pm.Model() as model:
+            x = dp.DPMixture("x", 1.0, dp.NormalInverseGamma(pm.Normal("m"), 0.3, 2.5, 0.8), shape=5)
+            pm.Normal("y", x + pm.Normal("slope") * np.arange(5.0), 0.5, observed=[0.1, 1.2, 4.0, 6.1, 8.3])
+        return model
+
+    run = {"chains": 1, "tune": 60, "random_seed": 3}
+    whole = dp.ResumableRun(make(), **run).sample(20)
+    interrupted = dp.ResumableRun(make(), **run)
+    interrupted.sample(7)
+    interrupted.save(tmp_path / "run.pickle")
+    continued = dp.ResumableRun.load(tmp_path / "run.pickle", make()).sample(13)
+    for name in ("x", "m", "slope", "x_labels"):
+        np.testing.assert_array_equal(whole.posterior[name], continued.posterior[name])
+    assert len(np.unique(continued.sample_stats["step_size"])) == 1
+
+
 def test_a_run_does_not_go_on_with_another_model(tmp_path):
     run, path = new_run(), tmp_path / "run.pickle"
     run.save(path)

@@ -33,8 +33,35 @@ STATISTICS = {
 EARLY_MOVES = 200
 
 
+class Learnt:
+    """What tuning learns of the moves of a chain.
+
+    Parameters
+    ----------
+    n : int
+        Numbers that move in every draw.
+    tune : int
+        Draws of tuning.
+    target_accept : float
+
+    Attributes
+    ----------
+    step_size : StepSize
+    scales : Scales
+    weights : dict
+        What base measures tell of the means of clusters, as numbers of rows, by the names of rows.
+    n_moves : int
+        Of tuning.
+    """
+
+    def __init__(self, n: int, tune: int, target_accept: float) -> None:
+        self.step_size, self.scales = StepSize(target_accept), Scales(n, tune)
+        self.weights: dict[str, Any] = {}
+        self.n_moves = 0
+
+
 class LatentClusters:
-    """The rows of a latent mixture in the state of its labels, and what is learnt of its clusters.
+    """The rows of a latent mixture in the state of its labels, and how their clusters move.
 
     Parameters
     ----------
@@ -51,11 +78,6 @@ class LatentClusters:
     ) -> None:
         self.name, self.position = name, position
         self._clusters, self._target, self._view, self.d = clusters, target, view, d
-        self.begin_chain()
-
-    def begin_chain(self) -> None:
-        """Forget what was learnt."""
-        self._weight: Any = None
         self._rows: CentredRows | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -66,16 +88,18 @@ class LatentClusters:
         """Return how many clusters there may be with the labels of a point."""
         return int(np.max(point[self._target.name], initial=0)) + 1
 
-    def begin(self, rng: np.random.Generator, state: State, reach: np.ndarray, tuning: bool) -> CentredRows:
+    def begin(
+        self, rng: np.random.Generator, state: State, reach: np.ndarray, learnt: Learnt, tuning: bool
+    ) -> CentredRows:
         """Draw the clusters, and compute what moves, for rows (n, d) of which the model tells as far as this."""
         rows = self._rows
         if rows is None or not rows.is_of(rng, state):
             rows = self._rows = CentredRows(rng, state, self._view, self.d, self._clusters.is_full)
         params = state.tables[self._view].params
-        if self._weight is None or tuning:
+        if tuning or self.name not in learnt.weights:
             # It must not depend on what moves.
-            self._weight = params.kappa
-        rows.begin(reach, params.mu, self._weight)
+            learnt.weights[self.name] = params.kappa
+        rows.begin(reach, params.mu, learnt.weights[self.name])
         return rows
 
     def end(self, point: dict[str, np.ndarray], prepared: Prepared, rows: np.ndarray) -> Prepared:
@@ -157,7 +181,7 @@ class ContinuousMove:
         self._lengths = 3 * [piece.stop - piece.start for piece in pieces]
         self._target_accept, self._max_treedepth = target_accept, max_treedepth
         self.watched, self.n_impossible = [model.values_to_rvs[value].name for value in values], 0
-        self.begin(0)
+        self._sampler: NoUTurn | None = None
 
     def prepare(self, point: Mapping[str, np.ndarray]) -> None:
         """Compile the density at a point."""
@@ -170,21 +194,16 @@ class ContinuousMove:
         vector = np.zeros(density.n_fixed + sum(array.size for array in fixed[2::3]))
         density.function(vector, *fixed, *(np.array(point[name], order="C") for name in density.inputs))
 
-    def begin(self, tune: int) -> None:
-        """Begin a chain."""
-        self._step_size, self._scales = StepSize(self._target_accept), Scales(self._density.n_fixed, tune)
-        self._n_tuned = 0
-        self._sampler: NoUTurn | None = None
-        for rows in self.latent:
-            rows.begin_chain()
+    def learnt(self, tune: int) -> Learnt:
+        """Return what is known of the moves of a chain that begins."""
+        return Learnt(self._density.n_fixed, tune, self._target_accept)
 
     def __getstate__(self) -> dict[str, Any]:
         # Addresses belong to one process.
         return {**self.__dict__, "_sampler": None}
 
-    def statistics(self, told: Told | None) -> dict[str, Any]:
-        """Return the statistics of a draw whose last move has told this; of none, those of a point that stays."""
-        size = self._step_size.size
+    def statistics(self, told: Told | None, size: float) -> dict[str, Any]:
+        """Return the statistics of a draw whose last move, with steps of a size, has told this, if any was."""
         if told is None:
             values = [False, np.nan, 0, 0.0, np.nan, size, False]
         else:
@@ -192,10 +211,6 @@ class ContinuousMove:
             is_deep = depth >= self._max_treedepth
             values = [told.is_diverging, told.energy, depth, float(told.n_steps), rate, size, is_deep]
         return dict(zip(STATISTICS, values, strict=True))
-
-    def end_tuning(self) -> None:
-        """Keep the step size that was learnt."""
-        self._step_size.end()
 
     def _sampler_at(
         self, rng: np.random.Generator, point: Mapping[str, np.ndarray], fixed: list[np.ndarray], n: int
@@ -221,18 +236,23 @@ class ContinuousMove:
         return seen, slopes
 
     def draw(
-        self, rng: np.random.Generator, point: dict[str, np.ndarray], prepared: list[Prepared], tuning: bool
+        self,
+        rng: np.random.Generator,
+        point: dict[str, np.ndarray],
+        prepared: list[Prepared],
+        learnt: Learnt,
+        tuning: bool,
     ) -> Told | None:
         """Draw the variables in a point; None where the density is zero there.
 
         ``prepared`` are the states of the labels' targets, whose rows are those of the point, before and after.
         """
-        density, scales, m = self._density, self._scales.scales, self._density.n_fixed
+        density, scales, m = self._density, learnt.scales.scales, self._density.n_fixed
         centred = []
         for rows in self.latent:
             piece, state = density.pieces[rows.name], prepared[rows.position].state
             reach = scales[piece.start : piece.stop].reshape(piece.shape[0], -1)
-            centred.append(rows.begin(rng, state, reach, tuning))
+            centred.append(rows.begin(rng, state, reach, learnt, tuning))
         n = m + sum(own.moving_means.size for own in centred)
         sampler = self._sampler_at(rng, point, [array for own in centred for array in own.fixed], n)
         numbers, own_scales = sampler.begin(n)
@@ -247,9 +267,9 @@ class ContinuousMove:
             numbers[at:stop] = own.moving_means.ravel()
             own_scales[at:stop] = own.spreads_of_means.ravel()
             at = stop
-        is_early = tuning and self._n_tuned < EARLY_MOVES
+        is_early = tuning and learnt.n_moves < EARLY_MOVES
         depth = min(self._max_treedepth, EARLY_MAX_TREEDEPTH) if is_early else self._max_treedepth
-        told = sampler.draw(self._step_size.size, depth)
+        told = sampler.draw(learnt.step_size.size, depth)
         if sampler.failed_at is not None:
             # What failed is in the arrays: PyTensor tells what it is.
             fixed = [array for own in centred for array in own.fixed]
@@ -259,10 +279,10 @@ class ContinuousMove:
         if told is None:
             return None
         if tuning:
-            self._n_tuned += 1
-            self._step_size.learn(told.acceptance_rate)
-            if self._scales.learn(*self._seen(sampler, numbers[:m])):
-                self._step_size.restart()
+            learnt.n_moves += 1
+            learnt.step_size.learn(told.acceptance_rate)
+            if learnt.scales.learn(*self._seen(sampler, numbers[:m])):
+                learnt.step_size.restart()
         for name in self._names:
             piece = density.pieces[name]
             point[name] = numbers[piece.start : piece.stop].reshape(piece.shape).astype(self._dtypes[name])

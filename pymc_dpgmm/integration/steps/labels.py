@@ -59,6 +59,7 @@ class LabelsStepState(StepMethodState):
     schedules: list[LabelsSchedule]
     widths: dict[str, Any]
     anchors: dict[str, Any]
+    learnt: Any
 
 
 # In place of the shape and rate of a gamma prior, where a concentration is not drawn with its labels.
@@ -206,6 +207,7 @@ class LabelsStep(PartitionStep):
             self._record(STATISTICS_OF_MOVES)
         self.widths: dict[str, np.ndarray] = {}
         self.anchors: dict[str, Anchor] = {}
+        self.learnt = None if self.continuous is None else self.continuous.learnt(0)
         self.imputed = [value.name for value in imputed]
         mixtures = [mixture for target in self.targets for mixture in target.mixtures]
         drawn_missing = [m.family for m in mixtures if m.missing is not None and m.missing.name in self.imputed]
@@ -251,14 +253,13 @@ class LabelsStep(PartitionStep):
         self.schedules = self._new_schedules(tune)
         self.widths = {}
         self.anchors = {}
-        if self.continuous is not None:
-            self.continuous.begin(tune)
+        self.learnt = None if self.continuous is None else self.continuous.learnt(tune)
 
     def stop_tuning(self) -> None:
         """End tuning; a chain whose search has not come to its end has nothing to tell others."""
         super().stop_tuning()
-        if self.continuous is not None:
-            self.continuous.end_tuning()
+        if self.learnt is not None:
+            self.learnt.step_size.end()
         for schedule in self.schedules:
             if not isinstance(schedule, CorrectedSchedule):
                 schedule.leave()
@@ -283,8 +284,8 @@ class LabelsStep(PartitionStep):
         for group in (group for group in self.hyperparameters if group.moves_rows):
             group.draw(self.rng, point, states, self.widths, self.tune)
         statistics[0].update(self._impossible())
-        if self.continuous is not None:
-            statistics[0].update(self.continuous.statistics(told))
+        if self.continuous is not None and self.learnt is not None:
+            statistics[0].update(self.continuous.statistics(told, self.learnt.step_size.size))
         return point, statistics
 
     def _sweep_rows(self, point: dict[str, np.ndarray]) -> Told | None:
@@ -304,8 +305,8 @@ class LabelsStep(PartitionStep):
                 return None
         told, n_rows = None, sum(self.targets[position].n_rows for position in self._with_rows)
         for _ in range(min(SWEEPS_OF_ROWS.most, max(1, SWEEPS_OF_ROWS.rows // max(n_rows, 1)))):
-            if self.continuous is not None:
-                last = self.continuous.draw(self.rng, point, held, self.tune)
+            if self.continuous is not None and self.learnt is not None:
+                last = self.continuous.draw(self.rng, point, held, self.learnt, self.tune)
                 has_diverged = told is not None and told.is_diverging
                 told = last._replace(is_diverging=last.is_diverging or has_diverged) if last else told
                 # Priors, and other rows, may depend on what has moved.

@@ -12,7 +12,11 @@ from pymc_dpgmm.integration.steps.atoms import AtomOptions, DirichletProcessStep
 from pymc_dpgmm.integration.steps.chunked import ChunkedStep, ChunkOptions
 from pymc_dpgmm.integration.steps.concentration import ConcentrationGibbs, concentration_of
 from pymc_dpgmm.integration.steps.grouped import is_grouped, is_openers
-from pymc_dpgmm.integration.steps.hyperparameters import check_hyperparameters, hyperparameters_of_processes
+from pymc_dpgmm.integration.steps.hyperparameters import (
+    check_hyperparameters,
+    chosen_hyperparameters,
+    hyperparameters_of_processes,
+)
 from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters as hyperparameters_of
 from pymc_dpgmm.integration.steps.labels import LabelsStep
 from pymc_dpgmm.integration.steps.latent_rows import check_latent_rows, chosen_latent_rows
@@ -275,7 +279,8 @@ class DPMixtureStep(LabelsStep):
         kinds: dict[str, list[Variable]] = {
             kind: [] for kind in ("labels", "imputed", "concentrations", "hyperparameters", "rows", "continuous")
         }
-        moving = moved_together(model, values)
+        moving, given = moved_together(model, values), [model.values_to_rvs[value] for value in values]
+        by_slices = chosen_hyperparameters(model, known, given, hyperparameters)
         for value in values:
             rv = model.values_to_rvs[value]
             if is_openers(rv):
@@ -295,8 +300,8 @@ class DPMixtureStep(LabelsStep):
                     "another step"
                 )
             kinds[kind].append(value)
-            if kind == "continuous" and rv in known:
-                # They are drawn by slices too, given the rows and not the precisions of the clusters.
+            if kind == "continuous" and rv in by_slices:
+                # They are drawn given the rows too, and not the precisions of the clusters.
                 kinds["hyperparameters"].append(value)
         self._setup(
             kinds["labels"],
