@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.pytensorf import rewrite_pregrad
 from pytensor.gradient import NullTypeGradError, grad
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
@@ -20,6 +19,7 @@ from pytensor.xtensor import as_xtensor
 
 from pymc_dpgmm.integration.continuous.normal_clusters import CLUSTERS_OF_FAMILIES, NormalClusters
 from pymc_dpgmm.integration.internals.direct import DirectFunction
+from pymc_dpgmm.integration.internals.pymc_internals import rewrite_pregrad
 from pymc_dpgmm.integration.variables import mixture_inputs
 from pymc_dpgmm.integration.variables.models import values_behind, with_densities
 from pymc_dpgmm.tables.checks import has_dims, without_dims

@@ -24,7 +24,7 @@ from pymc.logprob.abstract import _logprob as logprob
 from pymc.logprob.transforms import LogTransform
 from pymc.logprob.utils import CheckParameterValue
 from pymc.printing import _str_for_input_var as str_for_input
-from pymc.pytensorf import collect_default_updates, constant_fold
+from pymc.pytensorf import collect_default_updates, constant_fold, rewrite_pregrad
 from pymc.sampling.mcmc import assign_step_methods, instantiate_steppers
 from pymc.stats.convergence import SamplerWarning, WarningType, log_warnings
 from pymc.step_methods import STEP_METHODS
@@ -63,6 +63,7 @@ __all__ = [
     "log_convergence",
     "logprob",
     "make_initial_point_fns_per_chain",
+    "rewrite_pregrad",
     "sample_in_turn",
     "str_for_input",
     "support_point",
