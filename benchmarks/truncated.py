@@ -369,7 +369,7 @@ def measure(sample, names):
             "per_second": float(ess[name].min()) / seconds,
             "median_per_second": float(ess[name].median()) / seconds,
             "r_hat": float(r_hat[name].max()),
-            "means": np.atleast_1d(idata.posterior[name].mean(["chain", "draw"])).tolist(),
+            "means": np.ravel(idata.posterior[name].mean(["chain", "draw"])).tolist(),
         }
         for name in names
     }

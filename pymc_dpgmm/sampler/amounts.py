@@ -25,20 +25,8 @@ SWEEPS_ALONE = Sweeps(25_000, 4)
 # Beside NUTS a draw costs a millisecond or more, which labels that lag behind would waste. Set by
 # benchmarks/truncated.py.
 SWEEPS_BESIDE_OTHERS = Sweeps(150_000, 8)
-
-
-class SweepsOfRows(NamedTuple):
-    """How often latent rows are drawn in a draw, with their labels and with what is continuous.
-
-    They are drawn until ``rows`` have been, ``most`` times.
-    """
-
-    rows: int
-    most: int
-
-
-# As many as make the compiled part of a draw take as long as the rest of it. Set by benchmarks/truncated.py.
-SWEEPS_OF_ROWS = SweepsOfRows(300, 3)
+# How often latent rows are drawn with their labels in a draw. Set by benchmarks/truncated.py.
+REDRAWS_OF_ROWS = 2
 # Scans of at most this number of rows are metropolized: the number of clusters and the entropy have up to 30 %
 # more effective draws then, for 5 % more time. With more rows they have no more.
 MOST_METROPOLIZED = 10_000

@@ -32,10 +32,10 @@ from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared, is_labe
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
 from pymc_dpgmm.native.compiled import compiling
 from pymc_dpgmm.sampler.amounts import (
+    REDRAWS_OF_ROWS,
     ROWS_TOO_MANY_TO_RECOMBINE,
     SWEEPS_ALONE,
     SWEEPS_BESIDE_OTHERS,
-    SWEEPS_OF_ROWS,
 )
 from pymc_dpgmm.sampler.hamiltonian.no_u_turn import Told
 from pymc_dpgmm.sampler.tuning.comparison import STAYED
@@ -289,7 +289,7 @@ class LabelsStep(PartitionStep):
         return point, statistics
 
     def _sweep_rows(self, point: dict[str, np.ndarray]) -> Told | None:
-        """Draw latent rows and all that moves with them, some times; return what the last move tells of itself."""
+        """Draw all that is continuous, and latent rows with their labels; return what the move tells of itself."""
         self._accepted = [
             dict.fromkeys((latent.statistic for latent in of_target), math.nan) for of_target in self.latent
         ]
@@ -303,24 +303,19 @@ class LabelsStep(PartitionStep):
             if not np.array_equal(point[self.targets[position].name], labels):
                 # Labels that a user has begun with, and that other variables may know by their names.
                 return None
-        told, n_rows = None, sum(self.targets[position].n_rows for position in self._with_rows)
-        for _ in range(min(SWEEPS_OF_ROWS.most, max(1, SWEEPS_OF_ROWS.rows // max(n_rows, 1)))):
-            if self.continuous is not None and self.learnt is not None:
-                last = self.continuous.draw(self.rng, point, held, self.learnt, self.tune)
-                has_diverged = told is not None and told.is_diverging
-                told = last._replace(is_diverging=last.is_diverging or has_diverged) if last else told
-                # Priors, and other rows, may depend on what has moved.
-                if not self._take(point, held):
-                    return told
-            for position in self._with_rows:
-                target = self.targets[position]
-                for latent in self.latent[position]:
-                    anchor = self.anchors.setdefault(latent.name, Anchor())
-                    held[position], accepted = latent.draw(
-                        self.rng, point, target, held[position], anchor, self.tune
-                    )
-                    self._accepted[position][latent.statistic] = accepted
-                    point[target.name] = held[position].labels
+        told = None
+        if self.continuous is not None and self.learnt is not None:
+            told = self.continuous.draw(self.rng, point, held, self.learnt, self.tune)
+            # Priors, and other rows, may depend on what has moved.
+            if not self._take(point, held):
+                return told
+        for position in self._with_rows:
+            target = self.targets[position]
+            for latent in self.latent[position] * REDRAWS_OF_ROWS:
+                anchor = self.anchors.setdefault(latent.name, Anchor())
+                held[position], accepted = latent.draw(self.rng, point, target, held[position], anchor, self.tune)
+                self._accepted[position][latent.statistic] = accepted
+                point[target.name] = held[position].labels
         self.prepared = held
         return told
 
