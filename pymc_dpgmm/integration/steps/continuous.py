@@ -111,18 +111,8 @@ class LatentClusters:
             table.set_params(params)
             state._point_to(())
         self._rows.end(rows)
-        if mixture.offset is not None or point[self.name].dtype != np.float64:
-            # What the next draw finds is rounded.
-            values = mixture.view(point, len(point[self._target.name])).values
-            state.take_rows(v, values[:, : self.d])
-        else:
-            table.note_rows(rows)
-            values = table.values
-            if self.d == values.shape[1]:
-                mixture.note_drawn(self.name, point[self.name], values)
-        views = list(prepared.views)
-        views[v] = views[v]._replace(values=values, params=params)
-        return prepared._replace(views=views)
+        table.note_rows(rows)
+        return self._target.with_drawn_rows(point, prepared, v, self.name)
 
 
 class ContinuousMove:

@@ -168,17 +168,8 @@ class LatentRows:
         if tuning:
             anchor.learn(drawn)
         point[self.name] = drawn.reshape(present.shape).astype(present.dtype)
-        values = state.tables[self._view].values
-        if offset is not None or present.dtype != np.float64:
-            # What the next draw finds is rounded.
-            values = self._mixture.view(point, len(point[target.name])).values
-            state.take_rows(self._view, values[:, :d])
-        elif d == values.shape[1]:
-            # No known columns, which might be others in the next draw.
-            self._mixture.note_drawn(self.name, point[self.name], values)
-        views = list(prepared.views)
-        views[self._view] = views[self._view]._replace(values=values, params=state.tables[self._view].params)
-        return Prepared(target.labels_of(state), views, state), n_accepted / len(rows)
+        noted = target.with_drawn_rows(point, prepared, self._view, self.name)
+        return noted._replace(labels=target.labels_of(state)), n_accepted / len(rows)
 
     def _check_rows(self, rows: np.ndarray, state: State, density: RowDensity) -> None:
         """Raise, at the first draw of a chain, if rows (n, d) have no density."""

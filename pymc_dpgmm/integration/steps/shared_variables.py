@@ -20,7 +20,7 @@ type Widths = dict[Place, float]
 
 
 def shared_variables(model: pm.Model, mixture: Variable, terms: RowTerms) -> list[Variable]:
-    """Return the continuous free variables that terms of latent rows share, such as coefficients and dispersions.
+    """Return the continuous free variables that terms of rows share, such as coefficients and dispersions.
 
     There are none if they are many numbers, or if the rows are not of double precision. Variables behind labels,
     mixtures or processes are not among them: rows and labels would have to move too. Nor are angles, whose slices
@@ -42,11 +42,6 @@ def shared_variables(model: pm.Model, mixture: Variable, terms: RowTerms) -> lis
 def is_unbounded(model: pm.Model, rv: Variable) -> bool:
     """Tell whether any real numbers may be values of a variable, which has no transformation."""
     return rv.dtype == "float64" and model.rvs_to_transforms[rv] is None
-
-
-def flat_place(values: np.ndarray, place: tuple[int, ...]) -> int:
-    """Return where a number is in the flat array."""
-    return int(np.ravel_multi_index(place, values.shape)) if values.ndim else 0
 
 
 def places_in(current: Mapping[str, np.ndarray]) -> list[Place]:

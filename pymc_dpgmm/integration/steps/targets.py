@@ -352,6 +352,24 @@ class LabelsTarget:
             return cluster_sizes(point[self.name])
         return prepared.state.cluster_sizes
 
+    def with_drawn_rows(self, point: dict[str, np.ndarray], prepared: Prepared, v: int, name: str) -> Prepared:
+        """Return a state that has the rows of a view that are in a point under a name, with its inputs.
+
+        The table of the view has them already, but for what rounding in the point has changed.
+        """
+        mixture, state, table = self.mixtures[v], prepared.state, prepared.state.tables[v]
+        values, d = table.values, int(np.prod(point[name].shape[1:], dtype=np.int64))
+        if mixture.offset is not None or point[name].dtype != np.float64:
+            # What the next draw finds is rounded.
+            values = mixture.view(point, len(point[self.name])).values
+            state.take_rows(v, values[:, :d])
+        elif d == values.shape[1]:
+            # No known columns, which might be others in the next draw.
+            mixture.note_drawn(name, point[name], values)
+        views = list(prepared.views)
+        views[v] = views[v]._replace(values=values, params=table.params)
+        return prepared._replace(views=views)
+
     def labels_of(self, state: State) -> np.ndarray:
         """Return the labels of rows from a state."""
         labels = state.labels().astype(self.dtype, copy=False)
