@@ -396,7 +396,7 @@ def main():
         given = arguments.draws, arguments.seed
         samplers = {"this package": partial(by_pymc, ours, *given)}
         if "nuts" not in arguments.without and not isinstance(case, Process):
-            by_nuts = {"hyperparameters": "nuts", "latent_rows": "nuts"}
+            by_nuts = {"continuous": "nuts"}
             samplers["this package, all but labels by NUTS"] = partial(by_pymc, ours, *given, dpmixture=by_nuts)
         if "pymc" not in arguments.without:
             samplers["truncated, PyMC's NUTS"] = partial(by_pymc, theirs, *given, nuts_sampler="pymc")

@@ -34,7 +34,7 @@ def fitted(dims, columns=1):
         observed = x[:, 0] if columns == 1 else x
         dp.DPMixture("y", alpha, base, observed=observed, dims=("row", "column")[:columns] if dims else None)
         # With statistics of NUTS, which some functions read.
-        by = {"hyperparameters": "nuts"}
+        by = {"continuous": "nuts"}
         idata = pm.sample(150, tune=150, chains=4, cores=1, random_seed=1, progressbar=False, dpmixture=by)
         idata.update(pm.sample_prior_predictive(100, random_seed=1))
         dp.log_likelihood(idata, "y", random_seed=1)

@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters, hyperparameters_of_processes
+from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters
 from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice, learnt_width
 
 Y = np.array([-1.0, 0.2, 0.3, 2.0])
@@ -71,11 +71,6 @@ def test_a_base_may_index_by_another_parameter():
 
 def test_angles_are_left_to_nuts():
     """Of densities that repeat themselves for ever slices would become longer and longer."""
-    with pm.Model() as model:
-        mu, tau = pm.VonMises("mu", 0.0, 1.0), pm.Gamma("tau", 2.0, 1.0)
-        theta = dp.DirichletProcess("theta", 1.0, pm.VonMises.dist(mu, tau), shape=4)
-        pm.VonMises("y", theta, 2.0, observed=Y)
-    assert hyperparameters_of_processes(model) == [tau]
     with pm.Model() as model:
         mu, tau = pm.VonMises("mu", 0.0, 1.0), pm.Gamma("tau", 2.0, 1.0)
         dp.DPMixture("y", 1.0, dp.VonMises(mu, tau, 2.0), observed=Y)

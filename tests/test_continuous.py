@@ -1,5 +1,7 @@
 """All that is continuous moves together given the labels: exact draws stay exact, quadrature, planted mistakes."""
 
+import dataclasses
+
 import arviz as az
 import exact
 import numpy as np
@@ -16,8 +18,8 @@ from scipy.special import logsumexp
 from slowly import rest_slow
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.integration.continuous.density import can_move
 from pymc_dpgmm.integration.continuous.normal_clusters import CLUSTERS_OF_FAMILIES, NormalClusters
+from pymc_dpgmm.integration.continuous.rows import can_move
 from pymc_dpgmm.integration.steps import continuous
 from pymc_dpgmm.native.array_calls import PythonCall
 from pymc_dpgmm.partitions.draws import draw_labels
@@ -232,41 +234,52 @@ def test_the_move_leaves_the_joint_distribution(base, unit, n_draws):
     assert largest_score(base, n_draws, unit) < 4.2
 
 
-def without_priors(clusters):
-    return NormalClusters(clusters.is_full, lambda params, roots: 0.0 * clusters.log_prior(params, roots))
-
-
 class HalfOfRows(NormalClusters):
     def whitened(self, roots, offsets):
         return 0.5 * super().whitened(roots, offsets)
 
 
-class SharesOfRows(normal_clusters.CentredRows):
-    """How far rows reach is taken from where they are, as it must not be."""
+class RowsFromRows(normal_clusters.StandardizedRows):
+    """Pseudo-observations are the present rows, as they must not be."""
 
-    def begin(self, reach, centre, weight):
+    def begin(self, seen, precisions, typical, of_base):
         table = self._of[1].tables[self._v]
-        super().begin(0.05 + np.abs(table.values[:, : self._d]), centre, weight)
+        super().begin(table.values[:, : self._d].copy(), precisions, typical, of_base)
+
+
+class ScalesFromRows(normal_clusters.StandardizedRows):
+    """How far scales reach is taken from where they are, as it must not be."""
+
+    def begin(self, seen, precisions, typical, of_base):
+        super().begin(seen, precisions, typical, of_base)
+        ((_, _), (_, spreads)) = self.of_clusters
+        spreads[:] /= 1.0 + self._roots[: self.n_clusters]
 
 
 def forgotten_prior(monkeypatch):
     own = CLUSTERS_OF_FAMILIES["NormalInverseGamma"]
-    monkeypatch.setitem(CLUSTERS_OF_FAMILIES, "NormalInverseGamma", without_priors(own))
+    forgotten = dataclasses.replace(own, log_prior=lambda params, roots: 0.0 * own.log_prior(params, roots))
+    monkeypatch.setitem(CLUSTERS_OF_FAMILIES, "NormalInverseGamma", forgotten)
 
 
 def forgotten_rows(monkeypatch):
     own = CLUSTERS_OF_FAMILIES["NormalInverseGamma"]
-    monkeypatch.setitem(CLUSTERS_OF_FAMILIES, "NormalInverseGamma", HalfOfRows(own.is_full, own.log_prior))
+    given = {field.name: getattr(own, field.name) for field in dataclasses.fields(own)}
+    monkeypatch.setitem(CLUSTERS_OF_FAMILIES, "NormalInverseGamma", HalfOfRows(**given))
 
 
-def shares_of_rows(monkeypatch):
-    monkeypatch.setattr(continuous, "CentredRows", SharesOfRows)
+def rows_from_rows(monkeypatch):
+    monkeypatch.setattr(continuous, "StandardizedRows", RowsFromRows)
+
+
+def scales_from_rows(monkeypatch):
+    monkeypatch.setattr(continuous, "StandardizedRows", ScalesFromRows)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mistake", [forgotten_prior, forgotten_rows, shares_of_rows])
+@pytest.mark.parametrize("mistake", [forgotten_prior, forgotten_rows, rows_from_rows, scales_from_rows])
 def test_a_mistake_is_seen(monkeypatch, mistake):
-    """What the base measure says of scales, or half of what clusters say, or a mass that depends on rows."""
+    """What bases say of scales, half of what clusters say, and what is standardized by rows that move."""
     mistake(monkeypatch)
     assert largest_score("columns", 6_000) > 6.0
 

@@ -338,7 +338,7 @@ def test_which_variables_are_drawn_with_the_labels(build, expected):
 
 @pytest.mark.parametrize(
     ("options", "has_nuts"),
-    [({}, False), ({"hyperparameters": "nuts"}, True), ({"hyperparameters": "slices"}, False)],
+    [({}, False), ({"continuous": "nuts"}, True)],
 )
 def test_a_user_chooses_how_hyperparameters_are_drawn(options, has_nuts):
     _, _, idata = draws("base", 20, dpmixture=options)
@@ -348,7 +348,6 @@ def test_a_user_chooses_how_hyperparameters_are_drawn(options, has_nuts):
 def test_many_coordinates_are_left_to_nuts(monkeypatch):
     monkeypatch.setattr(module, "MOST_COORDINATES", 1)
     assert "step_size" in draws("base", 20)[2].sample_stats
-    assert "step_size" not in draws("base", 20, dpmixture={"hyperparameters": "slices"})[2].sample_stats
 
 
 def test_coordinates_of_different_mixtures_do_not_add_up(monkeypatch):
@@ -359,7 +358,7 @@ def test_coordinates_of_different_mixtures_do_not_add_up(monkeypatch):
             mu = pm.Normal(f"mu_{name}")
             dp.DPMixture(name, 1.0, dp.NormalInverseGamma(mu, 0.4, 2.0, 0.5), observed=ROWS)
     known = hyperparameters(model)
-    assert len(module.chosen_hyperparameters(model, known, model.free_RVs, None)) == 2
+    assert len(module.chosen_hyperparameters(model, known, model.free_RVs)) == 2
 
 
 @pytest.mark.interpreted
@@ -367,7 +366,7 @@ def test_hyperparameters_share_nuts_with_the_rest_of_the_model():
     """Where they are left to NUTS, one step moves them together with everything else."""
     with pm.Model() as model:
         with_likelihood()
-    idata = sampled.sample(model, 20, tune=20, chains=1, random_seed=1, dpmixture={"hyperparameters": "nuts"})
+    idata = sampled.sample(model, 20, tune=20, chains=1, random_seed=1, dpmixture={"continuous": "nuts"})
     assert idata.sample_stats["step_size"].ndim == 2
     assert sampled.sample(model, 20, tune=20, chains=1, random_seed=1).sample_stats["step_size"].ndim == 2
 
@@ -382,8 +381,8 @@ def test_options_of_nuts_are_ignored_where_it_has_nothing_to_do(caplog):
 
 
 def test_another_choice_is_refused():
-    with pytest.raises(ValueError, match=r"hyperparameters must be .slices. or .nuts., got 'slice'"):
-        draws("base", 20, dpmixture={"hyperparameters": "slice"})
+    with pytest.raises(ValueError, match=r"continuous must be .nuts. or be left out, got 'slice'"):
+        draws("base", 20, dpmixture={"continuous": "slice"})
 
 
 @pytest.mark.slow
@@ -397,10 +396,8 @@ def test_vectors_and_factors_of_matrices():
         dp.DPMixture("y", 1.0, dp.NormalInverseWishart(mu, 0.2, 4.0, factor @ factor.T), observed=rows)
     assert [rv.name for rv in hyperparameters(model)] == ["mu", "spread", "below"]
     found = {
-        how: sampled.sample(
-            model, 1_500, tune=500, chains=2, cores=1, random_seed=3, dpmixture={"hyperparameters": how}
-        ).posterior
-        for how in ("slices", "nuts")
+        how: sampled.sample(model, 1_500, tune=500, chains=2, cores=1, random_seed=3, dpmixture=options).posterior
+        for how, options in (("slices", {}), ("nuts", {"continuous": "nuts"}))
     }
     for name in ("mu", "spread", "below"):
         values = {how: posterior[name].to_numpy() for how, posterior in found.items()}

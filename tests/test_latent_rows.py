@@ -496,17 +496,17 @@ def a_few(**options):
 
 @pytest.mark.interpreted
 def test_a_user_decides():
-    by_labels, by_nuts = (a_few(dpmixture={"latent_rows": choice}) for choice in ("labels", "nuts"))
+    by_labels, by_nuts = (a_few(dpmixture=options) for options in ({}, {"continuous": "nuts"}))
     assert "x_labels_x_accepted" in by_labels
     assert "diverging" in by_labels
     assert "x_labels_x_accepted" not in by_nuts
     assert "diverging" in by_nuts
-    with pytest.raises(ValueError, match='latent_rows must be "labels" or "nuts"'):
-        a_few(dpmixture={"latent_rows": "slices"})
+    with pytest.raises(ValueError, match='continuous must be "nuts" or be left out'):
+        a_few(dpmixture={"continuous": "slices"})
     with pm.Model() as model:
         dp.DPMixture("y", 1.2, dp.NormalInverseGamma(**NIG), observed=COVARIATES)
-    with pytest.raises(ValueError, match='latent_rows must be "labels" or "nuts"'):
-        sampled.sample(model, 5, tune=5, chains=1, dpmixture={"latent_rows": "slices"})
+    with pytest.raises(ValueError, match='continuous must be "nuts" or be left out'):
+        sampled.sample(model, 5, tune=5, chains=1, dpmixture={"continuous": "slices"})
 
 
 def test_rows_stay_with_nuts_where_a_user_brings_a_step_of_labels():

@@ -21,8 +21,8 @@ from slowly import rest_slow
 import pymc_dpgmm as dp
 from pymc_dpgmm.integration.internals.pymc_internals import assign_step_methods
 from pymc_dpgmm.integration.process_density import ProcessModel
-from pymc_dpgmm.integration.steps.assignment import assigned
-from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters, hyperparameters_of_processes
+from pymc_dpgmm.integration.steps.assignment import assigned, moved_together
+from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters
 from pymc_dpgmm.integration.variables.models import PYTHON_MODE
 from pymc_dpgmm.integration.variables.records import add_record
 from pymc_dpgmm.native.compiled import c_function
@@ -648,7 +648,7 @@ def random_mean():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["slices", "nuts"])
+@pytest.mark.parametrize("how", [{}, {"continuous": "nuts"}])
 def test_hyperparameters_see_the_atoms_of_clusters_once(how):
     """A base with a random mean counts each cluster, and not each row."""
     y, labels, log_rows, log_base, log_eppf, log_hyper, means, alphas = random_mean()
@@ -664,9 +664,8 @@ def test_hyperparameters_see_the_atoms_of_clusters_once(how):
         m, alpha = pm.Normal("m", 0.5, 1.5), pm.Gamma("alpha", 2.0, 1.0)
         theta = dp.DirichletProcess("theta", alpha, pm.Normal.dist(m, 0.9), shape=len(y))
         pm.Normal("y", theta, 0.8, observed=y)
-    idata = run(model, dpmixture={"hyperparameters": how})
+    idata = run(model, dpmixture=how)
     posterior = idata.posterior
-    assert ("step_size" in idata.sample_stats) == (how == "nuts")
     exact.assert_matches(exact.codes(posterior["theta_labels"].to_numpy()), labels, joint.sum(axis=(1, 2)))
     assert_mean(posterior["m"].to_numpy(), joint.sum(axis=(0, 2)) @ means)
     assert_mean(posterior["alpha"].to_numpy(), joint.sum(axis=(0, 1)) @ alphas)
@@ -690,8 +689,8 @@ def test_hyperparameters_see_the_atoms_of_clusters_once(how):
         assert_mean(posterior["m"].to_numpy(), wrong.sum(axis=(0, 2)) @ means)
 
 
-def test_which_hyperparameters_are_drawn_with_atoms():
-    """Those on which atoms and priors on partitions alone depend: not what rows or other mixtures depend on."""
+def test_which_variables_move_with_atoms():
+    """All that is continuous, but for hyperparameters of other mixtures."""
     y, z = np.arange(6.0), np.arange(5.0)
     with pm.Model() as model:
         m, alpha = pm.Normal("m"), pm.LogNormal("alpha")
@@ -702,16 +701,17 @@ def test_which_hyperparameters_are_drawn_with_atoms():
         other = dp.DirichletProcess("other", 1.0, pm.Normal.dist(both, 1.0), shape=5)
         pm.Normal("z", other, 1.0, observed=z)
         dp.DPMixture("x", 1.0, dp.NormalInverseGamma(both, 1.0, 2.0, own), observed=y)
-    names = [rv.name for rv in hyperparameters_of_processes(model)]
-    assert names == ["m", "alpha", "deeper", "spread"]
     assert [rv.name for rv in hyperparameters(model)] == ["own"]
     with model:
         _, selected = assign_step_methods(model)
     steps = assigned(model, selected, {}, dp.DPMixtureStep)
-    of_nuts = {value.name.removesuffix("_log__") for value in steps[pm.NUTS]}
-    assert of_nuts == {"sigma", "both"}
-    with pytest.raises(ValueError, match=r"hyperparameters must be .slices. or .nuts., got 'none'"):
-        sampled.sample(model_of_two_clusters(), 5, tune=5, dpmixture={"hyperparameters": "none"})
+    assert not steps.get(pm.NUTS)
+    together = [value.name for value in moved_together(model, steps[dp.DPMixtureStep])]
+    assert sorted(together) == ["alpha_log__", "both", "deeper_log__", "m", "sigma_log__", "spread_log__"]
+    by_nuts = assigned(model, selected, {"continuous": "nuts"}, dp.DPMixtureStep)
+    assert {value.name for value in by_nuts[pm.NUTS]} == {*together, "own_log__"}
+    with pytest.raises(ValueError, match=r'continuous must be "nuts" or be left out, got .none.'):
+        sampled.sample(model_of_two_clusters(), 5, tune=5, dpmixture={"continuous": "none"})
 
 
 @pytest.mark.slow

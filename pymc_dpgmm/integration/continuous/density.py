@@ -1,11 +1,11 @@
 """The log density of a model given its labels, and its gradient, as one function of one vector.
 
-The vector has the values of free variables, and for each latent mixture of normal clusters what moves of its rows
-and of the means of its clusters: see ``sampler/hamiltonian/normal_clusters.py``. All else is a further input.
+The vector has the values of free variables, and what moves of each *part*: rows of a latent mixture with their
+clusters (``rows.py``), or atoms of a Dirichlet process (``atoms.py``). All else is a further input.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pymc as pm
@@ -17,12 +17,44 @@ from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.xtensor import as_xtensor
 
-from pymc_dpgmm.integration.continuous.normal_clusters import CLUSTERS_OF_FAMILIES, NormalClusters
 from pymc_dpgmm.integration.internals.direct import DirectFunction
 from pymc_dpgmm.integration.internals.pymc_internals import rewrite_pregrad
-from pymc_dpgmm.integration.variables import mixture_inputs
 from pymc_dpgmm.integration.variables.models import values_behind, with_densities
 from pymc_dpgmm.tables.checks import has_dims, without_dims
+
+
+class Part(Protocol):
+    """Variables of a model whose values are functions of what moves, as graphs.
+
+    Attributes
+    ----------
+    variables : list of variables
+        Random variables whose density is part of :attr:`log_density`.
+    numbers : variable
+        A matrix of floats, a row of it for each row of data, which is written as ``expression``.
+    values : dict of variable to variable
+        Functions of ``numbers``, and of other value variables, by value variables.
+    expression : variable
+        A function of what moves.
+    of_rows, of_clusters : lists of variables
+        What moves, float64 matrices: a row of each for each row of ``numbers``, or for each cluster.
+    shape_of_clusters : tuple
+        Of each of ``of_clusters``: a variable, and an int.
+    fixed : list of variables
+        Further inputs.
+    log_density : variable
+        Of what moves, given the values of all other variables.
+    """
+
+    variables: list[Variable]
+    numbers: Variable
+    values: dict[Variable, Variable]
+    expression: Variable
+    of_rows: list[Variable]
+    of_clusters: list[Variable]
+    shape_of_clusters: tuple[Variable, int]
+    fixed: list[Variable]
+    log_density: Variable
 
 
 class Piece(NamedTuple):
@@ -46,9 +78,8 @@ class JointDensity:
     ----------
     model : pm.Model
     values : sequence of variables
-        Value variables that move, but for those of ``mixtures``.
-    mixtures : sequence of variables
-        Latent mixtures whose rows move: see :func:`can_move`.
+        Value variables that move, but for those of ``parts``.
+    parts : sequence of Part
     point : dict
         Of the model, for the shapes of its variables.
     compile_kwargs : dict, optional
@@ -56,132 +87,108 @@ class JointDensity:
     Attributes
     ----------
     pieces : dict of str to Piece
-        Of variables and of rows, by the names of value variables.
-    n_fixed : int
-        Length of the vector without the means of clusters, whose number changes; they come last.
-    clusters : list of NormalClusters
-        Of the mixtures.
+        Of variables, by the names of value variables.
+    n_values, n_fixed : int
+        Lengths of the vector up to what moves of rows, which follows the variables, and up to what moves of
+        clusters, whose number changes, and which comes last.
     inputs : list of str
         Names of the value variables that the function takes last.
     function : DirectFunction
-        ``(vector, *fixed, *inputs) -> (log density, gradient, *rows, *residuals, *pulls)``. ``fixed`` are, for
-        each mixture, those of ``CentredRows``. Rows are those of the model, residuals these without the mixture's
-        offset, and pulls the precisions times the offsets of the residuals from the means of their clusters.
+        ``(vector, *fixed, *inputs) -> (log density, gradient, *seen)``. ``seen`` are, for each part, its values,
+        its numbers, and the gradient in these of what the rest of the model says.
     """
 
     def __init__(
         self,
         model: pm.Model,
         values: Sequence[Variable],
-        mixtures: Sequence[Variable],
+        parts: Sequence[Part],
         point: Mapping[str, np.ndarray],
         compile_kwargs: Any,
     ) -> None:
-        self.clusters: list[NormalClusters] = [
-            CLUSTERS_OF_FAMILIES[m.owner.op.layout.family.name] for m in mixtures
-        ]
-        rows = [model.rvs_to_values[mixture] for mixture in mixtures]
         self.pieces: dict[str, Piece] = {}
         start = 0
-        for value in (*values, *rows):
+        for value in values:
             shape = tuple(np.shape(point[value.name]))
             self.pieces[value.name] = Piece(start, start + int(np.prod(shape, dtype=np.int64)), shape)
             start = self.pieces[value.name].stop
-        self.n_fixed = start
+        self.n_values = self.n_fixed = start
         # The variables first stand by themselves, so that the gradient is one in each of them.
         own = {value: pt.tensor(dtype="float64", shape=self.pieces[value.name].shape) for value in values}
-        moving = {*values, *rows}
-        others = [other for other in with_densities(model) if other not in mixtures]
-        terms = [term for term in model.logp(vars=others, sum=False) if moving & set(ancestors([term]))]
-        made = [_Rows(model, m, c, point) for m, c in zip(mixtures, self.clusters, strict=True)]
-        total = pt.add(*(without_dims(term).sum() for term in terms), *(m.log_density for m in made))
-        residuals, pulls = [m.residuals for m in made], [m.pulls for m in made]
-        outputs = [total.astype("float64"), *(m.rows for m in made), *residuals, *pulls]
-        # Offsets of rows may depend on variables that move, so that these are replaced last.
-        by_rows = {value: _like(m.rows, value) for value, m in zip(rows, made, strict=True)}
-        outputs = clone_replace(outputs, by_rows, rebuild_strict=False)
         by_value = {value: _like(variable, value) for value, variable in own.items()}
-        total, *placed = clone_replace(outputs, by_value, rebuild_strict=False)
-        total = _differentiable(total)
-        parts = [*own.values(), *(m.moving for m in made), *(m.moving_means for m in made)]
-        gradient = pt.concatenate([part.ravel() for part in grad(total, parts, disconnected_inputs="ignore")])
+        of_parts = {value: _like(graph, value) for part in parts for value, graph in part.values.items()}
+        rest = _rest(model, {*values, *of_parts}, {rv for part in parts for rv in part.variables})
+        # Values of parts may depend on variables that move, so that these are replaced last.
+        placed = clone_replace([rest, *of_parts.values()], of_parts, rebuild_strict=False)
+        rest, *placed = clone_replace(placed, by_value, rebuild_strict=False)
+        numbers, wanted = [part.numbers for part in parts], [*own.values()]
+        (rest,) = _differentiable([rest])
+        slopes = grad(rest, [*wanted, *numbers], disconnected_inputs="ignore")
+        of_rest, pulls = slopes[: len(own)], slopes[len(own) :]
+        prior = pt.add(pt.constant(0.0), *(part.log_density for part in parts))
+        graphs = clone_replace([prior, *(part.expression for part in parts)], by_value, rebuild_strict=False)
+        prior, *expressions = _differentiable(graphs)
+        moving = [variable for part in parts for variable in part.of_rows]
+        of_clusters = [variable for part in parts for variable in part.of_clusters]
+        wanted += [*moving, *of_clusters]
+        known = dict(zip(expressions, pulls, strict=True))
+        slopes = grad(prior, wanted, known_grads=known, disconnected_inputs="ignore")
+        slopes[: len(own)] = [a + b for a, b in zip(slopes, of_rest, strict=False)]
+        gradient = pt.concatenate([slope.ravel() for slope in slopes])
+        seen, ends = [], iter(placed)
+        for part, slope in zip(parts, pulls, strict=True):
+            seen += [*(next(ends) for _ in part.values), part.numbers, slope]
+        outputs = [(rest + prior).astype("float64"), gradient, *seen]
+        by_number = dict(zip(numbers, expressions, strict=True))
+        outputs = clone_replace(outputs, by_number, rebuild_strict=False)
         vector = pt.dvector("vector")
-        places = zip([*own.values(), *(m.moving for m in made)], self.pieces.values(), strict=True)
-        sliced = {part: vector[p.start : p.stop].reshape(part.type.shape) for part, p in places}
+        sliced = {
+            variable: vector[piece.start : piece.stop].reshape(piece.shape)
+            for variable, piece in zip(own.values(), self.pieces.values(), strict=True)
+        }
+        for variable in moving:
+            n, d = variable.type.shape
+            sliced[variable] = vector[self.n_fixed : self.n_fixed + n * d].reshape((n, d))
+            self.n_fixed += n * d
         first = pt.as_tensor(self.n_fixed)
-        for m in made:
-            last = first + m.shares_of_centre.size
-            sliced[m.moving_means] = vector[first:last].reshape(m.shares_of_centre.shape)
-            first = last
-        outputs = clone_replace([total, gradient, *placed], sliced, rebuild_strict=False)
+        for part in parts:
+            n_clusters, d = part.shape_of_clusters
+            for variable in part.of_clusters:
+                last = first + n_clusters * d
+                sliced[variable] = vector[first:last].reshape((n_clusters, d))
+                first = last
+        outputs = clone_replace(outputs, sliced, rebuild_strict=False)
         behind = values_behind(model, outputs)
         self.inputs = [str(value.name) for value in behind]
-        fixed = [variable for m in made for variable in m.fixed]
+        fixed = [variable for part in parts for variable in part.fixed]
         self.function = DirectFunction([vector, *fixed, *behind], outputs, **(compile_kwargs or {}))
 
 
-def _differentiable(expression: Variable) -> Variable:
-    """Return an expression without operations of ``pymc.dims``, which have no gradient."""
-    return rewrite_pregrad(rewrite_graph(expression, include=("lower_xtensor",)))
+def _rest(model: pm.Model, moving: set[Variable], without: set[Variable]) -> Variable:
+    """Return the sum of the terms of a model that depend on value variables, but for those of some variables."""
+    others = [other for other in with_densities(model) if other not in without]
+    terms = model.logp(vars=others, sum=False) if others else []
+    depending = [without_dims(term).sum() for term in terms if moving & set(ancestors([term]))]
+    return pt.add(pt.constant(0.0), *depending)
+
+
+def _differentiable(expressions: Sequence[Variable]) -> list[Variable]:
+    """Return expressions without operations of ``pymc.dims``, which have no gradient."""
+    found: list[Variable] = rewrite_pregrad(rewrite_graph(list(expressions), include=("lower_xtensor",)))
+    return found
+
+
+def has_gradient(model: pm.Model, values: Sequence[Variable], without: Sequence[Variable]) -> bool:
+    """Tell whether a model has a gradient in value variables, but for the densities of some variables."""
+    try:
+        (rest,) = _differentiable([_rest(model, set(values), set(without))])
+        grad(rest, list(values), disconnected_inputs="ignore")
+    except (NotImplementedError, NullTypeGradError, TypeError):
+        return False
+    return True
 
 
 def _like(variable: Variable, value: Variable) -> Variable:
     """Return a variable with the numbers' type of a value variable, and its dims if that has any."""
     typed = variable.astype(value.dtype)
     return as_xtensor(typed, dims=value.type.dims) if has_dims(value) else typed
-
-
-class _Rows:
-    """The graphs of the rows of a latent mixture, as functions of what moves."""
-
-    def __init__(
-        self, model: pm.Model, mixture: Variable, clusters: NormalClusters, point: Mapping[str, np.ndarray]
-    ) -> None:
-        layout, inputs = mixture.owner.op.layout, mixture_inputs(mixture)
-        inputs = layout.split(model.replace_rvs_by_values(inputs.in_order()))
-        shape, d = np.shape(point[model.rvs_to_values[mixture].name]), layout.n_columns
-        self.moving = pt.tensor(dtype="float64", shape=(shape[0], d))
-        self.moving_means = pt.tensor(dtype="float64", shape=(None, d))
-        shares = pt.tensor(dtype="float64", shape=(shape[0], d))
-        roots = pt.tensor(dtype="float64", shape=(None, d, d) if clusters.is_full else (None, d))
-        self.shares_of_centre = pt.tensor(dtype="float64", shape=(None, d))
-        self.fixed = shares, roots, self.shares_of_centre
-        params = {
-            name: _in_full(param, layout.family.parameters[name].axes, d)
-            for name, param in zip(layout.family.parameters, inputs.params, strict=True)
-        }
-        means = self.moving_means + self.shares_of_centre * params["mu"]
-        of_rows = means[inputs.labels]
-        self.residuals = self.moving + shares * of_rows
-        whitened = clusters.whitened(roots[inputs.labels], self.residuals - of_rows)
-        self.pulls = clusters.pulls(roots[inputs.labels], whitened)
-        of_means = clusters.whitened(roots, means - params["mu"])
-        self.log_density = (
-            clusters.log_prior(params, roots).sum()
-            - 0.5 * (params["kappa"] * of_means**2).sum()
-            - 0.5 * (whitened**2).sum()
-        )
-        rows = self.residuals.reshape(shape)
-        self.rows = rows if inputs.offset is None else rows + inputs.offset
-
-
-def can_move(model: pm.Model, mixture: Variable) -> bool:
-    """Tell whether rows of a latent mixture can move with all else: their family, and a gradient, are known."""
-    if mixture.owner.op.layout.family.name not in CLUSTERS_OF_FAMILIES or mixture not in model.free_RVs:
-        return False
-    value = model.rvs_to_values[mixture]
-    others = [other for other in with_densities(model) if other is not mixture]
-    terms = [term for term in model.logp(vars=others, sum=False) if value in set(ancestors([term]))]
-    try:
-        return (
-            not terms or grad(_differentiable(pt.add(*(without_dims(t).sum() for t in terms))), value) is not None
-        )
-    except (NotImplementedError, NullTypeGradError, TypeError):
-        return False
-
-
-def _in_full(param: Variable, axes: str, d: int) -> Variable:
-    """Return a parameter whose axes have the lengths that the graph shows."""
-    if set(axes) <= {"d"} and axes:
-        return pt.specify_shape(pt.broadcast_to(param, (d,) * len(axes)), (d,) * len(axes))
-    return param

@@ -1,4 +1,4 @@
-r"""The densities of clusters of normal rows whose precisions stay, as graphs, by family.
+r"""The densities of clusters of normal rows whose scales move, as graphs, by family.
 
 The root of a precision is an upper triangle R, or its diagonal, with :math:`R^\top R` the precision: see
 ``sampler/hamiltonian/normal_clusters.py``.
@@ -7,6 +7,7 @@ The root of a precision is an upper triangle R, or its diagonal, with :math:`R^\
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -24,20 +25,32 @@ class NormalClusters:
     is_full : bool
         Whether columns of a cluster depend on each other, so that roots are (K, d, d); otherwise they are (K, d).
     log_prior : callable
-        ``(params, roots) -> (K,)``: the graph of the log density of the roots under the base measure, and of half
-        the log determinant of what the precision of the means is multiplied by, up to a constant.
+        ``(params, roots) -> (K,)``: the graph of the log density of the roots under the base measure, with
+        respect to the measure that scales of columns do not change, and of half the log determinant of what the
+        precision of the means is multiplied by, up to a constant.
+    log_scale : callable
+        ``(params, log) -> (d,)``: logarithms of standard deviations under the base measure, but for its shape; of
+        graphs, or of numbers, with their logarithm.
+    shape : callable
+        ``(params) -> (d,)`` or a number: half the number of rows that the base measure's scales count as.
     """
 
     is_full: bool
     log_prior: Callable[[Params, Variable], Variable]
+    log_scale: Callable[[Any, Any], Any]
+    shape: Callable[[Any], Any]
 
     def whitened(self, roots: Variable, offsets: Variable) -> Variable:
         """Return roots (m, ...) times offsets (m, d)."""
         return (roots * offsets[:, None, :]).sum(axis=2) if self.is_full else roots * offsets
 
-    def pulls(self, roots: Variable, whitened: Variable) -> Variable:
-        """Return transposed roots (m, ...) times what is whitened (m, d)."""
-        return (roots * whitened[:, :, None]).sum(axis=1) if self.is_full else roots * whitened
+    def scaled(self, roots: Variable, scales: Variable) -> Variable:
+        """Return the roots of clusters whose columns are multiplied by the exponentials of scales (K, d)."""
+        return roots * pt.exp(-scales[:, None, :] if self.is_full else -scales)
+
+    def diagonal(self, roots: Variable) -> Variable:
+        """Return the diagonals (K, d) of roots."""
+        return pt.diagonal(roots, axis1=1, axis2=2) if self.is_full else roots
 
 
 def _prior_of_columns(params: Params, roots: Variable) -> Variable:
@@ -57,6 +70,16 @@ def _prior_of_matrices(params: Params, roots: Variable) -> Variable:
 
 
 CLUSTERS_OF_FAMILIES: dict[str, NormalClusters] = {
-    "NormalInverseGamma": NormalClusters(False, _prior_of_columns),
-    "NormalInverseWishart": NormalClusters(True, _prior_of_matrices),
+    "NormalInverseGamma": NormalClusters(
+        is_full=False,
+        log_prior=_prior_of_columns,
+        log_scale=lambda params, log: 0.5 * log(params["b"]),
+        shape=lambda params: params["a"],
+    ),
+    "NormalInverseWishart": NormalClusters(
+        is_full=True,
+        log_prior=_prior_of_matrices,
+        log_scale=lambda params, log: 0.5 * log(params["psi"].diagonal()),
+        shape=lambda params: 0.5 * params["nu"],
+    ),
 }

@@ -18,10 +18,9 @@ from pymc_dpgmm.integration.internals.direct import DirectFunction
 from pymc_dpgmm.integration.internals.pymc_internals import default_transform
 from pymc_dpgmm.integration.process_density.row_terms import RowTerms, or_impossible, without_checks
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs
-from pymc_dpgmm.integration.variables.models import is_circular, values_behind
+from pymc_dpgmm.integration.variables.models import is_circular
 from pymc_dpgmm.native.array_calls import NativeCall
 from pymc_dpgmm.sampler.atoms.atom_moves import Atoms
-from pymc_dpgmm.tables.checks import without_dims
 
 # Free values that replace infinite ones, which come from atoms rounded to a bound: for lower bounds, and for a
 # bound such as 1 of a probability.
@@ -86,9 +85,9 @@ class AtomDensities:
         self, model: pm.Model, parameters: Sequence[Variable], terms: RowTerms, compile_kwargs: Any = None
     ) -> None:
         self._terms, self._options = terms, dict(compile_kwargs or {})
-        self._atoms = [pt.tensor(dtype=rv.dtype, shape=(None, *rv.type.shape[1:])) for rv in parameters]
-        self._n_atoms = self._atoms[0].shape[0]
-        atoms = dict(zip(parameters, self._atoms, strict=True))
+        self.atoms = [pt.tensor(dtype=rv.dtype, shape=(None, *rv.type.shape[1:])) for rv in parameters]
+        self._n_atoms = self.atoms[0].shape[0]
+        atoms = dict(zip(parameters, self.atoms, strict=True))
         self._entries = [_Entry(model, rv, atoms, self._n_atoms) for rv in parameters]
         self._continuous = [entry for entry in self._entries if not entry.is_discrete]
         self.discrete = [position for position, entry in enumerate(self._entries) if entry.is_discrete]
@@ -190,12 +189,6 @@ class AtomDensities:
         outputs: tuple[np.ndarray, ...] = tuple(self._base_and_rows_with_gradients(free, *self._point))
         return outputs
 
-    def base_of_free(self, free: np.ndarray) -> np.ndarray:
-        """Return the log density of the base at atoms in free form (K, D), without discrete values: (K,)."""
-        # All rows are with a further atom.
-        labels = np.full(self._terms.n, len(free), dtype=np.int64)
-        return self.gradient(np.concatenate([free, free[:1]]), [], labels)[0][:-1]
-
     def base(self, atoms: Atoms) -> np.ndarray:
         """Return the log density of the base at atoms: (K,)."""
         return self._base(*atoms, *self._point)
@@ -206,7 +199,7 @@ class AtomDensities:
             return self.base(atoms)
         if position not in self._bases_of:
             checked = or_impossible(self._entries[position].log_density)
-            self._bases_of[position] = self._compiled(self._atoms, checked)
+            self._bases_of[position] = self._compiled(self.atoms, checked)
         found: np.ndarray = self._bases_of[position](*atoms, *self._point)
         return found
 
@@ -229,44 +222,14 @@ class AtomDensities:
             return fixed
         return self.inside(self._from_free(free, *fixed, *self._point))
 
-    def joint(
-        self, model: pm.Model, parameters: Sequence[Variable], others: Sequence[Variable]
-    ) -> Callable[[np.ndarray, np.ndarray, Mapping[str, np.ndarray]], float]:
-        """Return the log density of atoms in free form and of other variables, as a function of a point.
-
-        There are no discrete values. The function takes atoms (K, D), labels (n,) and the point, of which it does
-        not look at the rows' parameters.
-
-        Parameters
-        ----------
-        model : pm.Model
-        parameters : sequence of variables
-            The rows' parameters.
-        others : sequence of variables
-            With potentials.
-        """
-        free, labels = pt.dmatrix("free"), pt.lvector("labels")
-        atoms, jacobians = self._unfolded(free)
-        of_rows = {model.rvs_to_values[rv]: own[labels] for rv, own in zip(parameters, atoms, strict=True)}
-        of_rows = {value: pt.specify_shape(rows, value.type.shape) for value, rows in of_rows.items()}
-        total = sum(without_dims(log_p).sum() for log_p in model.logp(vars=list(others), sum=False))
-        total = clone_replace(without_checks(total, list(of_rows)), of_rows, rebuild_strict=False)
-        total = total + self._base_density(atoms).sum() + sum(jacobian.sum() for jacobian in jacobians)
-        inputs = values_behind(model, [total])
-        function = DirectFunction([free, labels, *inputs], total, **self._options)
-        names = [value.name for value in inputs]
-        return lambda free, labels, point: float(
-            function(free, labels, *(np.asarray(point[name], order="C") for name in names))
-        )
-
     def by_observation(self, model: pm.Model, observed: Variable) -> Callable[[Atoms, np.ndarray], np.ndarray]:
         """Return a function of atoms and data with the log density of each observation under each atom.
 
         The data replaces that of an observed variable, and has the same shape.
         """
         data = model.rvs_to_values[observed].type("data")
-        output = self._terms.by_observation(model, observed, data, self._atoms, self._n_atoms)
-        function = self._compiled([*self._atoms, data], output)
+        output = self._terms.by_observation(model, observed, data, self.atoms, self._n_atoms)
+        function = self._compiled([*self.atoms, data], output)
         return lambda atoms, new: function(*atoms, new, *self._point)
 
     def fixed(self, atoms: Atoms) -> Atoms:
@@ -287,23 +250,23 @@ class AtomDensities:
 
     @cached_property
     def _by_row(self) -> Callable[..., np.ndarray]:
-        return self._compiled(self._atoms, self._terms.by_atom(self._atoms, self._n_atoms))
+        return self._compiled(self.atoms, self._terms.by_atom(self.atoms, self._n_atoms))
 
     @cached_property
     def _by_free_row(self) -> "_Function":
         free = pt.dmatrix("free")
-        atoms, _ = self._unfolded(free)
+        atoms, _ = self.unfolded(free)
         return self._compiled([free], [self._terms.by_atom(atoms, free.shape[0])])
 
     @cached_property
     def _by_cluster(self) -> Callable[..., np.ndarray]:
         labels = pt.lvector("labels")
-        return self._compiled([*self._atoms, labels], self._density(self._atoms, labels))
+        return self._compiled([*self.atoms, labels], self._density(self.atoms, labels))
 
     @cached_property
     def _gradient(self) -> "_Function":
         labels, free = pt.lvector("labels"), pt.dmatrix("free")
-        atoms, jacobians = self._unfolded(free)
+        atoms, jacobians = self.unfolded(free)
         jacobian = sum(jacobians[1:], start=jacobians[0])
         value = self._density(atoms, labels) + jacobian
         inputs = [free, *self._discrete_atoms(), labels]
@@ -326,8 +289,8 @@ class AtomDensities:
 
     def _of_own_atoms(self, free: Variable) -> tuple[Variable, Variable]:
         """Return the log densities of free atoms (m n, D), and of rows that each have m of them, (m, n)."""
-        atoms, jacobians = self._unfolded(free)
-        of_base = sum(jacobians[1:], start=jacobians[0]) + self._base_density(atoms)
+        atoms, jacobians = self.unfolded(free)
+        of_base = sum(jacobians[1:], start=jacobians[0]) + self.base_density(atoms)
         n = self._terms.n
         m = free.shape[0] // n
         folded = [
@@ -337,17 +300,17 @@ class AtomDensities:
 
     @cached_property
     def _base(self) -> Callable[..., np.ndarray]:
-        return self._compiled(self._atoms, self._base_density(self._atoms))
+        return self._compiled(self.atoms, self.base_density(self.atoms))
 
     @cached_property
     def _to_free(self) -> Callable[..., np.ndarray]:
         free = [entry.to_free() for entry in self._continuous]
-        return self._compiled(self._atoms, pt.concatenate(free, axis=1))
+        return self._compiled(self.atoms, pt.concatenate(free, axis=1))
 
     @cached_property
     def _from_free(self) -> Callable[..., Any]:
         free = pt.dmatrix("free")
-        atoms, _ = self._unfolded(free)
+        atoms, _ = self.unfolded(free)
         return self._compiled([free, *self._discrete_atoms()], atoms)
 
     @cached_property
@@ -360,10 +323,15 @@ class AtomDensities:
                 value = entry.transform.forward(value, *entry.drawn.owner.inputs)
             static = value.type.shape[1:]
             if None in static:
-                free = self._compiled(self._atoms, value)(*self.draws(0, 1), *self._point)
+                free = self._compiled(self.atoms, value)(*self.draws(0, 1), *self._point)
                 static = free.shape[1:]
             lengths.append(tuple(static))
         return lengths
+
+    @property
+    def continuous(self) -> list[tuple["_Entry", tuple[int, ...], slice]]:
+        """Continuous entries of the base, with shape and columns of each in the free form."""
+        return list(zip(self._continuous, self._lengths, self.columns.values(), strict=True))
 
     @property
     def columns(self) -> dict[int, slice]:
@@ -380,11 +348,11 @@ class AtomDensities:
     def _discrete_atoms(self) -> list[Variable]:
         return [self._entries[position].atoms for position in self.discrete]
 
-    def _unfolded(self, free: Variable) -> tuple[list[Variable], list[Variable]]:
+    def unfolded(self, free: Variable) -> tuple[list[Variable], list[Variable]]:
         """Return all atoms, and the Jacobians, as functions of the free form."""
         replaced: dict[Variable, Variable] = {}
         jacobians = []
-        for entry, shape, columns in zip(self._continuous, self._lengths, self.columns.values(), strict=True):
+        for entry, shape, columns in self.continuous:
             values, jacobian = entry.from_free(free[:, columns], shape)
             # The bounds of an entry depend on earlier entries only, which have been unfolded.
             if replaced:
@@ -392,16 +360,16 @@ class AtomDensities:
             values = pt.specify_shape(values, (None, *entry.atoms.type.shape[1:]))
             replaced[entry.atoms] = values
             jacobians.append(jacobian)
-        return [replaced.get(atoms, atoms) for atoms in self._atoms], jacobians
+        return [replaced.get(atoms, atoms) for atoms in self.atoms], jacobians
 
     def _density(self, atoms: Sequence[Variable], labels: Variable) -> Variable:
         """Return the log density of each atom and of the rows in its cluster."""
         rows = [new[labels] for new in atoms]
-        return self._terms.by_cluster(rows, labels, atoms[0].shape[0]) + self._base_density(atoms)
+        return self._terms.by_cluster(rows, labels, atoms[0].shape[0]) + self.base_density(atoms)
 
-    def _base_density(self, atoms: Sequence[Variable]) -> Variable:
+    def base_density(self, atoms: Sequence[Variable]) -> Variable:
         """Return the log density of the base at each atom."""
-        replaced = dict(zip(self._atoms, atoms, strict=True))
+        replaced = dict(zip(self.atoms, atoms, strict=True))
         parts = [entry.log_density for entry in self._entries]
         if any(new is not old for old, new in replaced.items()):
             parts = clone_replace(parts, replaced, rebuild_strict=False)

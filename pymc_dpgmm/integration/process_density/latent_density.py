@@ -116,5 +116,5 @@ class LatentDensity:
         except SharedTermError:
             raise NotImplementedError(
                 f"the density of the model has a term that depends on several rows of {self.name}, so that they "
-                'cannot be drawn one by one: sample with dpmixture={"latent_rows": "nuts"}'
+                'cannot be drawn one by one: sample with dpmixture={"continuous": "nuts"}'
             ) from None

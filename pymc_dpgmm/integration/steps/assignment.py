@@ -7,12 +7,11 @@ import pymc as pm
 from pytensor import config
 from pytensor.graph.basic import Variable
 
-from pymc_dpgmm.integration.continuous.density import can_move
+from pymc_dpgmm.integration.continuous.rows import can_move
 from pymc_dpgmm.integration.steps.concentration import concentration_of
 from pymc_dpgmm.integration.steps.hyperparameters import (
     chosen_hyperparameters,
     hyperparameters,
-    hyperparameters_of_processes,
     learnt_scales,
 )
 from pymc_dpgmm.integration.steps.latent_rows import chosen_latent_rows, latent_rows
@@ -21,26 +20,33 @@ from pymc_dpgmm.integration.variables.atoms import is_atoms
 from pymc_dpgmm.integration.variables.models import dependents
 from pymc_dpgmm.integration.variables.records import is_gamma
 
+CHOICES = (None, "nuts")
+
+
+def check_choice(choice: Any) -> None:
+    """Raise ValueError unless a user's choice of who moves what is continuous is one."""
+    if choice not in CHOICES:
+        raise ValueError(f'continuous must be "nuts" or be left out, got {choice!r}')
+
 
 def drawn_with_labels(model: pm.Model) -> list[Variable]:
     """Return the variables of a model that can be drawn by the step of its labels, or by another one."""
-    found = [*hyperparameters(model), *hyperparameters_of_processes(model), *latent_rows(model)]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys([*hyperparameters(model), *latent_rows(model)]))
 
 
 def moved_together(model: pm.Model, values: Sequence[Variable]) -> list[Variable]:
-    """Return which value variables a step of labels moves together with latent rows, if some of these are given.
+    """Return which value variables a step moves together with latent rows or atoms, if some of these are given.
 
     They are all that is continuous, but for what has a draw of its own: concentrations with an exact draw, learnt
-    scales, missing entries, atoms, and hyperparameters that latent rows do not depend on.
+    scales, missing entries, and hyperparameters that latent rows do not depend on.
     """
     given = [model.values_to_rvs[value] for value in values]
     rows = [rv for rv in latent_rows(model) if rv in given]
-    if not rows:
+    if not rows and not any(map(is_atoms, given)):
         return []
     by_scale = {rv for scale in learnt_scales(model).values() for rv in scale.variables}
     of_others = {rv for rv in hyperparameters(model) if not set(rows) & _all_dependents(model, rv)}
-    own = {*rows, *by_scale, *of_others, *hyperparameters_of_processes(model)}
+    own = {*rows, *by_scale, *of_others}
     return [
         value
         for value, rv in zip(values, given, strict=True)
@@ -89,19 +95,19 @@ def assigned(
     selected : dict
         Value variables by the classes of their steps, as PyMC assigns them.
     options : dict
-        What a user says of these variables: ``hyperparameters`` and ``latent_rows``. By default the number of
-        hyperparameters decides, and latent rows go with their labels.
+        What a user says: with ``continuous`` "nuts" NUTS samples all that is continuous. By default the number of
+        hyperparameters decides, and all else that is continuous goes with latent rows, or with atoms.
     labels_step : type
         The step of the labels.
     """
     values = [value for of_step in selected.values() for value in of_step]
     random = [model.values_to_rvs.get(value, value) for value in values]
-    rows = latent_rows(model)
-    known = [*hyperparameters(model), *hyperparameters_of_processes(model)]
-    chosen = [
-        *chosen_hyperparameters(model, known, random, options.get("hyperparameters")),
-        *chosen_latent_rows(rows, random, options.get("latent_rows")),
-    ]
+    rows, known = latent_rows(model), hyperparameters(model)
+    choice = options.get("continuous")
+    check_choice(choice)
+    chosen = []
+    if choice is None:
+        chosen = [*chosen_hyperparameters(model, known, random), *chosen_latent_rows(rows, random)]
     can_be_chosen = {model.rvs_to_values[rv] for rv in (*rows, *known)}
     is_chosen = {model.rvs_to_values[rv] for rv in chosen}
     not_chosen = can_be_chosen - is_chosen
@@ -118,9 +124,10 @@ def assigned(
             if owner is pm.NUTS and (is_missing(rv) or rv in rows):
                 refuse_single_precision(rv)
             steps[owner] = [*steps.get(owner, ()), value]
-    if any(rv in rows for rv in chosen):
+    have_atoms = any(is_atoms(rv) for rv in random)
+    if choice is None and (have_atoms or any(rv in rows for rv in chosen)):
         differentiable = [*selected.get(pm.NUTS, ()), *selected.get(labels_step, ()), *is_chosen]
         together = moved_together(model, [value for value in values if value in differentiable])
         steps = {step: [value for value in of_step if value not in together] for step, of_step in steps.items()}
-        steps[labels_step] = [*steps[labels_step], *together]
+        steps[labels_step] = [*steps.get(labels_step, ()), *together]
     return {step: of_step for step, of_step in steps.items() if of_step}

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 
+from pymc_dpgmm.integration.continuous.density import Part, has_gradient
 from pymc_dpgmm.integration.internals.pymc_internals import (
     Competence,
     StepMethodState,
@@ -16,11 +17,19 @@ from pymc_dpgmm.integration.internals.pymc_internals import (
     get_value_vars_from_user_vars,
 )
 from pymc_dpgmm.integration.process_density import AtomDensities
-from pymc_dpgmm.integration.steps.atoms_target import Ahead, AtomsTarget, BesideAtPoint, BlockDensities, Stream
-from pymc_dpgmm.integration.steps.concentration import Concentration
-from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters_of_processes, hyperparameters_of_step
+from pymc_dpgmm.integration.steps.atoms_target import (
+    Ahead,
+    AtomsTarget,
+    BesideAtPoint,
+    BlockDensities,
+    MovingAtoms,
+    Stream,
+)
+from pymc_dpgmm.integration.steps.concentration import Concentration, concentration_of
+from pymc_dpgmm.integration.steps.continuous import KERNELS as KERNELS_OF_MOVES
+from pymc_dpgmm.integration.steps.continuous import STATISTICS as STATISTICS_OF_MOVES
+from pymc_dpgmm.integration.steps.continuous import ContinuousMove, MovingPart, nuts_options
 from pymc_dpgmm.integration.steps.partition_step import PartitionStep
-from pymc_dpgmm.integration.steps.shared_of_atoms import AtomsAnchor
 from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, of_partition
 from pymc_dpgmm.integration.steps.targets import is_labels
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
@@ -53,8 +62,6 @@ STATISTICS: dict[str, Any] = OF_PARTITIONS | {
 # Default number of sweeps of a draw: pairs of the largest number of rows and the number of sweeps; 1 for more
 # rows.
 SWEEPS = ((500, 4), (2_000, 2))
-# Numbers shared by all rows that are moved with the atoms in a draw, chosen at random.
-MOVED_IN_A_DRAW = 2
 
 
 class AtomOptions(NamedTuple):
@@ -100,8 +107,7 @@ class DirichletProcessStepState(StepMethodState):
 
     tune: bool
     scales: Any
-    widths: dict[str, Any]
-    anchors: dict[str, Any]
+    learnt: Any
 
 
 @contextlib.contextmanager
@@ -127,8 +133,9 @@ class DirichletProcessStep(PartitionStep):
     Parameters
     ----------
     vars : list of variables, optional
-        Labels and parameters, and gamma concentrations of the labels and hyperparameters on which nothing else
-        depends. By default the labels and parameters of the model.
+        Labels and parameters, gamma concentrations of the labels on which nothing else depends, and continuous
+        variables that move together with the atoms, by the No-U-Turn sampler. By default the labels and parameters
+        of the model.
     n_sweeps : int, >= 1, optional
         Sweeps per draw: each consists of the moves below. By default 4 for up to 500 rows, 2 for up to 2,000, and
         1 for more.
@@ -140,6 +147,9 @@ class DirichletProcessStep(PartitionStep):
         Hamiltonian moves of all atoms.
     split_merge : int, >= 0
         Splits and merges. After tuning they are tried less often if few were accepted while tuning.
+    nuts : dict, optional
+        ``target_accept`` and ``max_treedepth`` of the move of continuous variables and atoms together, as of
+        ``pm.NUTS``.
 
     Raises
     ------
@@ -179,12 +189,14 @@ class DirichletProcessStep(PartitionStep):
         n_auxiliary: int = 3,
         hamiltonian: int = 2,
         split_merge: int = 1,
+        nuts: Mapping[str, Any] | None = None,
         model: pm.Model | None = None,
         rng: Any = None,
         initial_point: Any = None,
         compile_kwargs: Any = None,
         blocked: bool = True,
     ) -> None:
+        of_nuts = nuts_options(nuts)
         self.options = AtomOptions(n_sweeps, n_scans, n_auxiliary, hamiltonian, split_merge).check()
         model = pm.modelcontext(model)
         if vars is None:
@@ -216,9 +228,8 @@ class DirichletProcessStep(PartitionStep):
                 "dp.DirichletProcessStep, which pm.sample assigns automatically: leave them out of step="
             )
         others = [model.rvs_to_values[rv] for rv in chosen if not is_atoms(rv) and not is_labels(rv)]
-        known = {model.rvs_to_values[rv] for rv in hyperparameters_of_processes(model)}
-        sliced = [value for value in others if value in known]
-        alone = [value for value in others if value not in known]
+        alone = [value for value in others if concentration_of(model, model.values_to_rvs[value])[0] is not None]
+        continuous = [value for value in others if value not in alone]
         drawn = [Concentration(model, value) for value in alone]
         names = {target.name for target in self.targets}
         unrelated = [c.name for c in drawn if c.labels not in names]
@@ -226,18 +237,22 @@ class DirichletProcessStep(PartitionStep):
             raise ValueError(f"{', '.join(unrelated)} can only be drawn together with its own labels")
         self.concentrations = {c.labels: c for c in drawn}
         sampled = [rv for target in self.targets for rv in (target.labels, *target.parameters)]
-        self.vars = [*(model.rvs_to_values[rv] for rv in sampled), *alone, *sliced]
-        self.hyperparameters = hyperparameters_of_step(model, sliced, [], compile_kwargs)
-        self._watch([*self.hyperparameters, *(target.shared for target in self.targets)])
-        self.widths: dict[str, np.ndarray] = {}
-        self.anchors: dict[str, AtomsAnchor] = {}
-        self.n_before_shared = 0
+        self.vars = [*(model.rvs_to_values[rv] for rv in sampled), *alone, *continuous]
+        self.continuous = None
+        if continuous:
+            values = [model.rvs_to_values[rv] for rv in sampled if is_atoms(rv)]
+            moves = [t for t in self.targets if not t.densities.discrete and has_gradient(model, values, sampled)]
+            parts: list[tuple[Part, MovingPart]] = [
+                (moving.part, moving) for moving in (MovingAtoms(model, t, compile_kwargs) for t in moves)
+            ]
+            self.continuous = ContinuousMove(model, continuous, parts, compile_kwargs, **of_nuts)
+            self._watch([self.continuous])
+            self._record(STATISTICS_OF_MOVES)
+        self.learnt = None if self.continuous is None else self.continuous.learnt(0)
         self.scales: list[Scales | None] = [None] * len(self.targets)
         self.beside: list[BesideAtPoint | None] = [None] * len(self.targets)
         if not all(target.densities.discrete for target in self.targets):
-            kernels = [sweep]
-            kernels += [kernel for group in self.hyperparameters for kernel in group.kernels]
-            begin(list(dict.fromkeys(kernels)), [], are_long=True)
+            begin([sweep, *(KERNELS_OF_MOVES if self.continuous is not None else ())], [], are_long=True)
 
     @staticmethod
     def competence(var: Any, has_grad: bool = False) -> Competence:
@@ -259,6 +274,8 @@ class DirichletProcessStep(PartitionStep):
                     free = density.to_free(atoms)
                     density.from_free(free, [])
                     target.sweeps(labels, free, self.options.n_auxiliary)
+            if self.continuous is not None:
+                self.continuous.prepare(point)
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Start a chain with its own random numbers, and without the scales of the last chain."""
@@ -269,21 +286,22 @@ class DirichletProcessStep(PartitionStep):
         self.tune = tune > 0
         self.scales = [None] * len(self.targets)
         self.beside = [None] * len(self.targets)
-        self.widths = {}
-        self.anchors = {}
-        self.n_before_shared = tune // 2
+        self.learnt = None if self.continuous is None else self.continuous.learnt(tune)
 
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Draw labels and atoms, and the hyperparameters that go with them, given everything else in the point."""
         point, statistics = super().step(point)
-        for group in self.hyperparameters:
-            group.draw(self.rng, point, [], self.widths, self.tune)
-        statistics[0].update(self._impossible())
+        if self.continuous is not None and self.learnt is not None:
+            told = self.continuous.draw(self.rng, point, [], self.learnt, self.tune)
+            statistics[0].update(self.continuous.statistics(told, self.learnt.step_size.size))
+            statistics[0].update(self._impossible())
         return point, statistics
 
     def stop_tuning(self) -> None:
         """Fix the scales learnt while tuning."""
         self.tune = False
+        if self.learnt is not None:
+            self.learnt.step_size.end()
         for scales in self.scales:
             if scales is not None:
                 scales.settle()
@@ -333,19 +351,7 @@ class DirichletProcessStep(PartitionStep):
             moves.accepted.append(accepted)
             labels = native.labels
             moves.take(native.take_counts())
-            free = native.free
-            anchor = self.anchors.setdefault(target.name, AtomsAnchor(self.n_before_shared))
-            if self.tune and anchor.n_before > 0:
-                anchor.n_before -= 1
-            elif target.shared.names:
-                # Of many rows, which have fewer sweeps, such a move takes as long as a sweep.
-                n_moved = min(n_sweeps, MOVED_IN_A_DRAW)
-                of_rows = labels if target.of_row is None else labels[target.of_row]
-                with _told_by_pytensor(native, target.densities):
-                    free = target.shared.move(
-                        self.rng, point, native, (labels, of_rows), free, anchor, n_moved, self.tune
-                    )
-            atoms = density.from_free(free, [])
+            atoms = density.from_free(native.free, [])
         target.write(point, labels, atoms)
         sizes = np.bincount(labels, weights=target.rows.weights)
         log_joint = -np.inf

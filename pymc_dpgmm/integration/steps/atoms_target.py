@@ -1,6 +1,6 @@
 """Parameters of rows under a Dirichlet process in a model: their base, densities, and what is beside."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,9 +8,10 @@ import pymc as pm
 from pytensor.graph.basic import Variable
 
 from pymc_dpgmm.families import View
+from pymc_dpgmm.integration.continuous.atoms import AtomsPart
 from pymc_dpgmm.integration.process_density import AtomDensities, ProcessModel
 from pymc_dpgmm.integration.process_density.impossible_rows import refuse_impossible_rows
-from pymc_dpgmm.integration.steps.shared_of_atoms import SharedOfAtoms
+from pymc_dpgmm.integration.steps.continuous import Learnt, Moving
 from pymc_dpgmm.integration.steps.targets import LabelsPrior, MixtureTarget, of_blocks, same_params, same_rows
 from pymc_dpgmm.integration.variables.records import amend_record
 from pymc_dpgmm.partitions.labels import named_by_appearance
@@ -18,6 +19,9 @@ from pymc_dpgmm.sampler.atoms.atom_moves import Atoms
 from pymc_dpgmm.sampler.atoms.auxiliary import Rows
 from pymc_dpgmm.sampler.atoms.beside import Beside
 from pymc_dpgmm.sampler.atoms.compiled_sweeps import CompiledSweeps
+
+# Draws of the base by which atoms are known where it has no location and scale, and how often in tuning.
+N_OF_BASE, LOOKS_AT_BASE = 64, 20
 
 
 class BesideAtPoint(NamedTuple):
@@ -46,7 +50,6 @@ class AtomsTarget(ProcessModel):
         self._sweeps: dict[int, CompiledSweeps | None] = {}
         # What a draw has put into a point, as it is there and as labels and atoms.
         self._written: tuple[dict[str, np.ndarray], np.ndarray, Atoms] | None = None
-        self.shared = SharedOfAtoms(model, self)
         self._has_been_checked = False
         if self.mixtures:
             # Rows of such a mixture cannot be left out one at a time for leave-one-out densities.
@@ -163,6 +166,56 @@ class AtomsTarget(ProcessModel):
         rounded = [values.astype(dtype) for values, dtype in zip(atoms, dtypes, strict=True)]
         names = [self.name, *self.values]
         self._written = {name: point[name] for name in names}, labels.astype(np.int64), rounded
+
+
+class MovingAtoms:
+    """The atoms of a process, as they move together with other variables.
+
+    Parameters
+    ----------
+    model : pm.Model
+    target : AtomsTarget
+        Without discrete values.
+    compile_kwargs : dict, optional
+    """
+
+    def __init__(self, model: pm.Model, target: AtomsTarget, compile_kwargs: Any) -> None:
+        self._target, densities = target, target.densities
+        self.part = AtomsPart(model, target.parameters, target.labels, densities, target.n, compile_kwargs)
+        self.name, self.values, self.n, self.d = target.name, target.values, target.n, densities.n_free
+        self._fixed = [np.zeros((self.n, self.d)), np.ones((self.n, self.d)), np.ones((2, self.d))]
+
+    def _given(self, point: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        return [*self._fixed, *(np.array(point[name], order="C") for name in self.part.inputs)]
+
+    def prepare(self, point: Mapping[str, np.ndarray]) -> Moving:
+        """Return arrays of the types that are compiled for."""
+        n_atoms = int(np.max(point[self._target.name], initial=0)) + 1
+        free = np.zeros((n_atoms, self.d))
+        self.part.standardized(free, *self._given(point))
+        return Moving(np.empty(0), [(free, 1.0)], self._fixed)
+
+    def begin(self, rng: np.random.Generator, point: Any, prepared: Any, learnt: Learnt, tuning: bool) -> Moving:
+        """Return what moves of the atoms at a point."""
+        densities = self._target.densities.at(point)
+        _, atoms = self._target.read(point)
+        free = densities.to_free(atoms)
+        seen = learnt.seen(self.name, free[point[self._target.name]].astype(np.float64))
+        of_base = learnt.of_parts.get(self.name)
+        if of_base is None or (tuning and learnt.n_moves % LOOKS_AT_BASE == 0):
+            drawn = densities.to_free(densities.draws(0, N_OF_BASE))
+            of_base = learnt.of_parts[self.name] = np.array([drawn.mean(axis=0), 1.0 / drawn.var(axis=0)])
+        for own, given in zip(self._fixed, (*seen, of_base), strict=True):
+            own[...] = given
+        moving = self.part.standardized(free, *self._given(point))
+        return Moving(np.empty(0), [(moving, 1.0)], self._fixed)
+
+    def end(self, point: Any, prepared: Any, values: Sequence[np.ndarray], numbers: np.ndarray) -> None:
+        """Let the point have other atoms."""
+        labels, _ = self._target.read(point)
+        first = np.unique(point[self._target.name], return_index=True)[1]
+        rows = [own.reshape(point[name].shape) for name, own in zip(self.values, values, strict=True)]
+        self._target.write(point, labels, self._target.densities.at(point).inside([own[first] for own in rows]))
 
 
 class Stream:

@@ -1,21 +1,20 @@
 """The move of all that is continuous, in a step of labels."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
 
-from pymc_dpgmm.integration.continuous.density import JointDensity
-from pymc_dpgmm.integration.continuous.normal_clusters import NormalClusters
+from pymc_dpgmm.integration.continuous.density import JointDensity, Part
+from pymc_dpgmm.integration.continuous.normal_clusters import CLUSTERS_OF_FAMILIES
 from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared
-from pymc_dpgmm.native.compiled import CFunction
+from pymc_dpgmm.native.compiled import CFunction, logger
 from pymc_dpgmm.sampler.hamiltonian import no_u_turn, normal_clusters
 from pymc_dpgmm.sampler.hamiltonian.adaptation import Scales, StepSize
 from pymc_dpgmm.sampler.hamiltonian.no_u_turn import NoUTurn, Told
-from pymc_dpgmm.sampler.hamiltonian.normal_clusters import CentredRows
-from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.hamiltonian.normal_clusters import StandardizedRows
 
 KERNELS: tuple[CFunction, ...] = (*no_u_turn.KERNELS, *normal_clusters.KERNELS)
 TARGET_ACCEPT, MAX_TREEDEPTH, EARLY_MAX_TREEDEPTH = 0.8, 10, 8
@@ -33,13 +32,28 @@ STATISTICS = {
 EARLY_MOVES = 200
 
 
+def nuts_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the options of PyMC's NUTS that the move of continuous variables has; tell of the others."""
+    options = dict(given or {})
+    known: dict[str, Any] = {
+        name: options.pop(name) for name in ("target_accept", "max_treedepth") if name in options
+    }
+    if options:
+        logger.info(
+            "%s: ignored, since the step of the labels, which moves the continuous variables of this model, has "
+            "target_accept and max_treedepth alone of the options of pm.NUTS.",
+            ", ".join(options),
+        )
+    return known
+
+
 class Learnt:
     """What tuning learns of the moves of a chain.
 
     Parameters
     ----------
     n : int
-        Numbers that move in every draw.
+        Numbers of variables.
     tune : int
         Draws of tuning.
     target_accept : float
@@ -48,16 +62,72 @@ class Learnt:
     ----------
     step_size : StepSize
     scales : Scales
-    weights : dict
-        What base measures tell of the means of clusters, as numbers of rows, by the names of rows.
+        Of variables.
+    of_rows : dict of str to Scales
+        Of what the rest of a model tells of rows, by the names of parts: pseudo-observations and their scales.
+    of_parts : dict of str to Any
+        What else parts have learnt, by their names.
     n_moves : int
         Of tuning.
     """
 
     def __init__(self, n: int, tune: int, target_accept: float) -> None:
         self.step_size, self.scales = StepSize(target_accept), Scales(n, tune)
-        self.weights: dict[str, Any] = {}
-        self.n_moves = 0
+        self.of_rows: dict[str, Scales] = {}
+        self.of_parts: dict[str, Any] = {}
+        self.tune, self.n_moves = tune, 0
+
+    def seen(self, name: str, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return pseudo-observations of rows (n, d) and their precisions; numbers are those of the first draw."""
+        scales = self.of_rows.get(name)
+        if scales is None:
+            scales = self.of_rows[name] = Scales(numbers.size, self.tune)
+            scales.observations = numbers.ravel().copy()
+        assert scales.observations is not None
+        return scales.observations.reshape(numbers.shape), scales.scales.reshape(numbers.shape) ** -2.0
+
+
+class Moving(NamedTuple):
+    """What moves of a part, and what does not.
+
+    Parameters
+    ----------
+    of_rows : array
+    of_clusters : list of pairs
+        Numbers (K, d), and how far they reach.
+    fixed : list of arrays
+    """
+
+    of_rows: np.ndarray
+    of_clusters: list[tuple[np.ndarray, Any]]
+    fixed: list[np.ndarray]
+
+
+class MovingPart(Protocol):
+    """A part of a joint density, and how it is at a point.
+
+    Attributes
+    ----------
+    name : str
+    values : list of str
+        Names of its value variables.
+    n, d : int
+        Shape of its numbers.
+    """
+
+    name: str
+    values: list[str]
+    n: int
+    d: int
+
+    def prepare(self, point: Mapping[str, np.ndarray]) -> Moving:
+        """Return arrays of the types that are compiled for."""
+
+    def begin(self, rng: np.random.Generator, point: Any, prepared: Any, learnt: Learnt, tuning: bool) -> Moving:
+        """Return what moves, at the present place."""
+
+    def end(self, point: Any, prepared: Any, values: Sequence[np.ndarray], numbers: np.ndarray) -> None:
+        """Write what is drawn: values of the variables, and numbers (n, d)."""
 
 
 class LatentClusters:
@@ -65,69 +135,80 @@ class LatentClusters:
 
     Parameters
     ----------
-    name : str
-        Of the rows' value variable.
-    clusters : NormalClusters
+    model : pm.Model
+    mixture : variable
     target : LabelsTarget
     position, view : int
         Of the target, and of the rows in its state.
+    n : int
+        Rows.
     """
 
     def __init__(
-        self, name: str, clusters: NormalClusters, target: LabelsTarget, position: int, view: int, d: int
+        self, model: pm.Model, mixture: Variable, target: LabelsTarget, position: int, view: int, n: int
     ) -> None:
-        self.name, self.position = name, position
-        self._clusters, self._target, self._view, self.d = clusters, target, view, d
-        self._rows: CentredRows | None = None
+        value = model.rvs_to_values[mixture]
+        self.name, self.values, self.n, self.d = value.name, [value.name], n, mixture.owner.op.layout.n_columns
+        self._dtype, self._clusters = value.dtype, CLUSTERS_OF_FAMILIES[mixture.owner.op.layout.family.name]
+        self._target, self._position, self._view = target, position, view
+        self._rows: StandardizedRows | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # Addresses belong to one process.
         return {**self.__dict__, "_rows": None}
 
-    def n_labels(self, point: Mapping[str, np.ndarray]) -> int:
-        """Return how many clusters there may be with the labels of a point."""
-        return int(np.max(point[self._target.name], initial=0)) + 1
+    def prepare(self, point: Mapping[str, np.ndarray]) -> Moving:
+        """Return arrays of the types that are compiled for."""
+        n, d, k = self.n, self.d, int(np.max(point[self._target.name], initial=0)) + 1
+        roots = np.tile(np.eye(d), (k, 1, 1)) if self._clusters.is_full else np.ones((k, d))
+        fixed = [np.zeros((n, d)), np.ones((n, d)), roots, np.zeros((k, d))]
+        return Moving(np.zeros((n, d)), 2 * [(np.zeros((k, d)), 1.0)], fixed)
 
-    def begin(
-        self, rng: np.random.Generator, state: State, reach: np.ndarray, learnt: Learnt, tuning: bool
-    ) -> CentredRows:
-        """Draw the clusters, and compute what moves, for rows (n, d) of which the model tells as far as this."""
-        rows = self._rows
+    def begin(self, rng: np.random.Generator, point: Any, prepared: Any, learnt: Learnt, tuning: bool) -> Moving:
+        """Draw the clusters, and return what moves."""
+        state, rows, clusters = prepared[self._position].state, self._rows, self._clusters
         if rows is None or not rows.is_of(rng, state):
-            rows = self._rows = CentredRows(rng, state, self._view, self.d, self._clusters.is_full)
-        params = state.tables[self._view].params
-        if tuning or self.name not in learnt.weights:
-            # It must not depend on what moves.
-            learnt.weights[self.name] = params.kappa
-        rows.begin(reach, params.mu, learnt.weights[self.name])
-        return rows
+            rows = self._rows = StandardizedRows(rng, state, self._view, self.d, clusters.is_full)
+        table = state.tables[self._view]
+        of_base = table.params._asdict()
+        seen, precisions = learnt.seen(self.name, table.values[:, : self.d])
+        shape, typical = learnt.of_parts.get(self.name, (None, None))
+        # They must not depend on what moves.
+        shape = clusters.shape(of_base) if tuning or shape is None else shape
+        given = of_base["mu"], of_base["kappa"], clusters.log_scale(of_base, np.log), shape
+        rows.begin(seen, precisions, 0.5 if typical is None else typical, given)
+        if typical is None:
+            typical = rows.squares.copy()
+        elif tuning:
+            typical = typical + min(0.5, 2.0 / (learnt.n_moves + 1)) * (rows.squares - typical)
+        learnt.of_parts[self.name] = shape, typical
+        return Moving(rows.moving, rows.of_clusters, rows.fixed)
 
-    def end(self, point: dict[str, np.ndarray], prepared: Prepared, rows: np.ndarray) -> Prepared:
-        """Let the state have other rows (n, d) and parameters, those of the point; return it with its inputs."""
+    def end(self, point: Any, prepared: Any, values: Sequence[np.ndarray], numbers: np.ndarray) -> None:
+        """Let the point and the state have other rows, and the state parameters of the point."""
         assert self._rows is not None
-        mixture, state, v = self._target.mixtures[self._view], prepared.state, self._view
+        v, shape = self._view, np.shape(point[self.name])
+        point[self.name] = values[0].reshape(shape).astype(self._dtype)
+        mixture, state = self._target.mixtures[v], prepared[self._position].state
         table, params = state.tables[v], mixture.params_at(point)
         if params is not table.params:
             table.set_params(params)
             state._point_to(())
-        self._rows.end(rows)
-        table.note_rows(rows)
-        return self._target.with_drawn_rows(point, prepared, v, self.name)
+        self._rows.end(numbers)
+        table.note_rows(numbers)
+        prepared[self._position] = self._target.with_drawn_rows(point, prepared[self._position], v, self.name)
 
 
 class ContinuousMove:
-    """Draws the continuous variables of a model, with latent rows, given labels and everything else.
-
-    Parameters of clusters of normal rows are drawn, and move with the rest; they are forgotten afterwards.
+    """Draws the continuous variables of a model, given labels and everything else.
 
     Parameters
     ----------
     model : pm.Model
     values : sequence of variables
-        Value variables that move, but for those of rows.
-    latent : dict of variable to pairs of int
-        Latent mixtures whose rows move: the positions of their targets, and their views there.
-    targets : sequence of LabelsTarget
+        Value variables that move, but for those of parts.
+    parts : sequence of pairs
+        Parts of the density, and how they are at a point.
     compile_kwargs : dict, optional
     target_accept : float
         Mean acceptance rate that step sizes are tuned to.
@@ -146,47 +227,33 @@ class ContinuousMove:
         self,
         model: pm.Model,
         values: Sequence[Variable],
-        latent: Mapping[Variable, tuple[int, int]],
-        targets: Sequence[LabelsTarget],
+        parts: Sequence[tuple[Part, MovingPart]],
         compile_kwargs: Any,
         target_accept: float = TARGET_ACCEPT,
         max_treedepth: int = MAX_TREEDEPTH,
     ) -> None:
         point = model.initial_point(random_seed=0)
-        self._density = density = JointDensity(model, values, list(latent), point, compile_kwargs)
-        self._names = [value.name for value in values]
+        graphs, self._parts = [graph for graph, _ in parts], [part for _, part in parts]
+        self._density = density = JointDensity(model, values, graphs, point, compile_kwargs)
         self._dtypes = {name: np.asarray(point[name]).dtype for name in density.pieces}
-        self.latent = [
-            LatentClusters(
-                model.rvs_to_values[mixture].name,
-                clusters,
-                targets[place[0]],
-                *place,
-                mixture.owner.op.layout.n_columns,
-            )
-            for (mixture, place), clusters in zip(latent.items(), density.clusters, strict=True)
-        ]
-        pieces = [density.pieces[rows.name] for rows in self.latent]
         # Of what the density returns beside its gradient.
-        self._lengths = 3 * [piece.stop - piece.start for piece in pieces]
+        self._lengths = []
+        for part in self._parts:
+            self._lengths += [int(np.size(point[name])) for name in part.values] + 2 * [part.n * part.d]
         self._target_accept, self._max_treedepth = target_accept, max_treedepth
         self.watched, self.n_impossible = [model.values_to_rvs[value].name for value in values], 0
         self._sampler: NoUTurn | None = None
 
     def prepare(self, point: Mapping[str, np.ndarray]) -> None:
         """Compile the density at a point."""
-        density = self._density
-        fixed: list[np.ndarray] = []
-        for rows, clusters in zip(self.latent, density.clusters, strict=True):
-            n, d, k = density.pieces[rows.name].shape[0], rows.d, rows.n_labels(point)
-            roots = np.tile(np.eye(d), (k, 1, 1)) if clusters.is_full else np.ones((k, d))
-            fixed += [np.zeros((n, d)), roots, np.zeros((k, d))]
-        vector = np.zeros(density.n_fixed + sum(array.size for array in fixed[2::3]))
-        density.function(vector, *fixed, *(np.array(point[name], order="C") for name in density.inputs))
+        moving = [part.prepare(point) for part in self._parts]
+        n = self._density.n_fixed + sum(numbers.size for one in moving for numbers, _ in one.of_clusters)
+        fixed = [array for one in moving for array in one.fixed]
+        self._density.function(np.zeros(n), *fixed, *(np.array(point[a], order="C") for a in self._density.inputs))
 
     def learnt(self, tune: int) -> Learnt:
         """Return what is known of the moves of a chain that begins."""
-        return Learnt(self._density.n_fixed, tune, self._target_accept)
+        return Learnt(self._density.n_values, tune, self._target_accept)
 
     def __getstate__(self) -> dict[str, Any]:
         # Addresses belong to one process.
@@ -215,15 +282,17 @@ class ContinuousMove:
         self._sampler = NoUTurn(rng, entry, fixed, given, self._lengths, self._max_treedepth)
         return self._sampler
 
-    def _seen(self, sampler: NoUTurn, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return numbers and gradient; of rows, these themselves, and what the rest of the model says of them."""
-        gradient, m = sampler.gradient(len(numbers)), len(self.latent)
-        seen, slopes = numbers.copy(), gradient.copy()
-        for k, rows in enumerate(self.latent):
-            piece = self._density.pieces[rows.name]
-            seen[piece.start : piece.stop] = sampler.further[m + k]
-            slopes[piece.start : piece.stop] += sampler.further[2 * m + k]
-        return seen, slopes
+    def _learn(self, learnt: Learnt, told: Told, sampler: NoUTurn, values: np.ndarray) -> None:
+        """Learn from a move of tuning: of rows, from their numbers and what the rest of the model says of them."""
+        learnt.n_moves += 1
+        learnt.step_size.learn(told.acceptance_rate)
+        has_changed = learnt.scales.learn(values, sampler.gradient(len(values)))
+        further = iter(sampler.further)
+        for part in self._parts:
+            of_part = [next(further) for _ in range(len(part.values) + 2)]
+            has_changed |= learnt.of_rows[part.name].learn(*of_part[-2:])
+        if has_changed:
+            learnt.step_size.restart()
 
     def draw(
         self,
@@ -237,48 +306,39 @@ class ContinuousMove:
 
         ``prepared`` are the states of the labels' targets, whose rows are those of the point, before and after.
         """
-        density, scales, m = self._density, learnt.scales.scales, self._density.n_fixed
-        centred = []
-        for rows in self.latent:
-            piece, state = density.pieces[rows.name], prepared[rows.position].state
-            reach = scales[piece.start : piece.stop].reshape(piece.shape[0], -1)
-            centred.append(rows.begin(rng, state, reach, learnt, tuning))
-        n = m + sum(own.moving_means.size for own in centred)
-        sampler = self._sampler_at(rng, point, [array for own in centred for array in own.fixed], n)
-        numbers, own_scales = sampler.begin(n)
-        for name in self._names:
-            piece = density.pieces[name]
-            numbers[piece.start : piece.stop] = point[name].ravel()
-        own_scales[:m], at = scales, m
-        for rows, own in zip(self.latent, centred, strict=True):
-            piece, stop = density.pieces[rows.name], at + own.moving_means.size
-            numbers[piece.start : piece.stop] = own.moving.ravel()
-            own_scales[piece.start : piece.stop] = own.spreads.ravel()
-            numbers[at:stop] = own.moving_means.ravel()
-            own_scales[at:stop] = own.spreads_of_means.ravel()
-            at = stop
+        density, m = self._density, self._density.n_values
+        moving = [part.begin(rng, point, prepared, learnt, tuning) for part in self._parts]
+        fixed = [array for one in moving for array in one.fixed]
+        n = density.n_fixed + sum(numbers.size for one in moving for numbers, _ in one.of_clusters)
+        sampler = self._sampler_at(rng, point, fixed, n)
+        vector, scales = sampler.begin(n)
+        for name, piece in density.pieces.items():
+            vector[piece.start : piece.stop] = point[name].ravel()
+        scales[:m], scales[m : density.n_fixed], at = learnt.scales.scales, 1.0, m
+        for one in moving:
+            vector[at : at + one.of_rows.size] = one.of_rows.ravel()
+            at += one.of_rows.size
+        for numbers, reach in (pair for one in moving for pair in one.of_clusters):
+            vector[at : at + numbers.size] = numbers.ravel()
+            scales[at : at + numbers.size].reshape(numbers.shape)[:] = reach
+            at += numbers.size
         is_early = tuning and learnt.n_moves < EARLY_MOVES
         depth = min(self._max_treedepth, EARLY_MAX_TREEDEPTH) if is_early else self._max_treedepth
         told = sampler.draw(learnt.step_size.size, depth)
         if sampler.failed_at is not None:
             # What failed is in the arrays: PyTensor tells what it is.
-            fixed = [array for own in centred for array in own.fixed]
             density.function(sampler.failed_at, *fixed, *(np.asarray(point[name]) for name in density.inputs))
-            raise RuntimeError(f"the log density of {', '.join(density.pieces)} could not be computed")
+            raise RuntimeError(f"the log density of {', '.join(self.watched)} could not be computed")
         self.n_impossible = 0 if told is None else told.n_impossible
         if told is None:
             return None
         if tuning:
-            learnt.n_moves += 1
-            learnt.step_size.learn(told.acceptance_rate)
-            if learnt.scales.learn(*self._seen(sampler, numbers[:m])):
-                learnt.step_size.restart()
-        for name in self._names:
-            piece = density.pieces[name]
-            point[name] = numbers[piece.start : piece.stop].reshape(piece.shape).astype(self._dtypes[name])
-        for k, rows in enumerate(self.latent):
-            shape = density.pieces[rows.name].shape
-            point[rows.name] = sampler.further[k].reshape(shape).astype(self._dtypes[rows.name])
-            residuals = sampler.further[len(self.latent) + k].reshape(shape[0], -1).copy()
-            prepared[rows.position] = rows.end(point, prepared[rows.position], residuals)
+            self._learn(learnt, told, sampler, vector[:m])
+        for name, piece in density.pieces.items():
+            point[name] = vector[piece.start : piece.stop].reshape(piece.shape).astype(self._dtypes[name])
+        further = iter(sampler.further)
+        for part in self._parts:
+            values = [next(further) for _ in part.values]
+            numbers, _ = next(further).reshape(part.n, part.d).copy(), next(further)
+            part.end(point, prepared, values, numbers)
         return told

@@ -42,7 +42,7 @@ from pymc_dpgmm.integration.variables import (
     mixture_values,
     of_units,
 )
-from pymc_dpgmm.integration.variables.atoms import atoms_inputs, has_atoms, is_atoms
+from pymc_dpgmm.integration.variables.atoms import has_atoms
 from pymc_dpgmm.integration.variables.learnt_scale import LearntScale, learnt_scale
 from pymc_dpgmm.integration.variables.models import count_numbers, is_circular, values_behind
 from pymc_dpgmm.native.compiled import CFunction
@@ -70,18 +70,6 @@ def hyperparameters(model: pm.Model) -> list[Variable]:
     of_rows = set().union(*(_behind_rows(model, mixture) for mixture in mixtures))
     found = _governing(model, labels | mixtures, of_rows)
     found |= {rv for scale in learnt_scales(model).values() for rv in scale.variables}
-    return [rv for rv in model.free_RVs if rv in found]
-
-
-def hyperparameters_of_processes(model: pm.Model) -> list[Variable]:
-    """Return the hyperparameters that can be drawn with the labels and atoms of Dirichlet processes.
-
-    Nothing but atoms and priors on partitions depends on them: of those that collapsed mixtures depend on too, the
-    clusters' sums would be needed.
-    """
-    labels = {rv for rv in _partitions(model) if has_atoms(model, rv)}
-    atoms = {rv for rv in model.free_RVs if is_atoms(rv) and atoms_inputs(rv)[0] in labels}
-    found = _governing(model, labels | atoms, set())
     return [rv for rv in model.free_RVs if rv in found]
 
 
@@ -156,16 +144,12 @@ def moved_by_offset(model: pm.Model, mixture: Variable) -> list[Variable]:
     return moving if number <= MOST_IN_OFFSET and number * n <= MOST_ROWS_TIMES_NUMBERS else []
 
 
-def check_hyperparameters(choice: Any) -> None:
-    """Raise ValueError unless a user's choice is one."""
-    if choice not in (None, "slices", "nuts"):
-        raise ValueError(f'hyperparameters must be "slices" or "nuts", got {choice!r}')
-
-
 def chosen_hyperparameters(
-    model: pm.Model, known: Sequence[Variable], given: Sequence[Variable], choice: Any
+    model: pm.Model, known: Sequence[Variable], given: Sequence[Variable]
 ) -> list[Variable]:
     """Return which of a model's :func:`hyperparameters` a step that has all labels among its variables draws.
+
+    They are learnt scales, and few other coordinates.
 
     Parameters
     ----------
@@ -174,15 +158,10 @@ def chosen_hyperparameters(
         The hyperparameters.
     given : sequence of variables
         Those that PyMC gives to the step.
-    choice : {None, "slices", "nuts"}
-        By default learnt scales, and few other coordinates, are drawn.
     """
-    check_hyperparameters(choice)
-    if not known or choice == "nuts" or any(is_labels(rv) and rv not in given for rv in model.free_RVs):
+    if not known or any(is_labels(rv) and rv not in given for rv in model.free_RVs):
         return []
     chosen = [rv for rv in known if rv in given]
-    if choice is not None:
-        return chosen
     by_scale = [rv for scale in learnt_scales(model).values() for rv in scale.variables]
     values = [model.rvs_to_values[rv] for rv in chosen if rv not in by_scale]
     of_groups = [[model.values_to_rvs[value] for value in group.values] for group in separate(model, values)]

@@ -10,7 +10,8 @@ import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
 
-from pymc_dpgmm.integration.continuous.density import can_move
+from pymc_dpgmm.integration.continuous.density import Part
+from pymc_dpgmm.integration.continuous.rows import RowsPart, can_move
 from pymc_dpgmm.integration.internals.pymc_internals import (
     StepMethodState,
     chain_of_process,
@@ -21,7 +22,7 @@ from pymc_dpgmm.integration.process_density.latent_density import row_terms_of
 from pymc_dpgmm.integration.steps.concentration import Concentration
 from pymc_dpgmm.integration.steps.continuous import KERNELS as KERNELS_OF_MOVES
 from pymc_dpgmm.integration.steps.continuous import STATISTICS as STATISTICS_OF_MOVES
-from pymc_dpgmm.integration.steps.continuous import ContinuousMove
+from pymc_dpgmm.integration.steps.continuous import ContinuousMove, LatentClusters, MovingPart
 from pymc_dpgmm.integration.steps.grouped import GroupedTarget, TopicsTarget, is_grouped, is_openers, is_topics
 from pymc_dpgmm.integration.steps.hyperparameters import Hyperparameters, hyperparameters_of_step
 from pymc_dpgmm.integration.steps.latent_rows import Anchor, LatentRows, labels_of_rows
@@ -188,7 +189,14 @@ class LabelsStep(PartitionStep):
         self._with_rows = sorted({position for position, _ in places.values()})
         self.continuous = None
         if moving or continuous:
-            self.continuous = ContinuousMove(model, continuous, moving, targets, compile_kwargs, **of_nuts)
+            start = model.initial_point(random_seed=0)
+            parts: list[tuple[Part, MovingPart]] = []
+            for rv, (position, view) in moving.items():
+                own = LatentClusters(
+                    model, rv, targets[position], position, view, len(start[model.rvs_to_values[rv].name])
+                )
+                parts.append((RowsPart(model, rv, start), own))
+            self.continuous = ContinuousMove(model, continuous, parts, compile_kwargs, **of_nuts)
         of_targets = {
             target.name: {latent.statistic: np.float64 for latent in of_target}
             for target, of_target in zip(targets, self.latent, strict=True)

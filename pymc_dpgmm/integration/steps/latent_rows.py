@@ -7,7 +7,7 @@ import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
 
-from pymc_dpgmm.integration.continuous.density import can_move
+from pymc_dpgmm.integration.continuous.rows import can_move
 from pymc_dpgmm.integration.process_density.impossible_rows import refuse_impossible_rows
 from pymc_dpgmm.integration.process_density.latent_density import LatentDensity, row_terms_of
 from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared, is_labels
@@ -57,23 +57,8 @@ def _is_normal(model: pm.Model, rv: Variable) -> bool:
     return is_plain and not has_atoms(model, labels) and isinstance(labels.owner.op, PartitionRV)
 
 
-def check_latent_rows(choice: Any) -> None:
-    """Raise ValueError unless a user's choice is one."""
-    if choice not in (None, "labels", "nuts"):
-        raise ValueError(f'latent_rows must be "labels" or "nuts", got {choice!r}')
-
-
-def chosen_latent_rows(known: Sequence[Variable], given: Sequence[Variable], choice: Any) -> list[Variable]:
-    """Return which of a model's :func:`latent_rows` a step of some variables draws with the labels among these.
-
-    Raises
-    ------
-    ValueError
-        Unless ``choice`` is None, "labels" or "nuts".
-    """
-    check_latent_rows(choice)
-    if choice == "nuts":
-        return []
+def chosen_latent_rows(known: Sequence[Variable], given: Sequence[Variable]) -> list[Variable]:
+    """Return which of a model's :func:`latent_rows` a step of some variables draws with the labels among these."""
     return [rv for rv in known if rv in given and labels_of_rows(rv) in given]
 
 

@@ -7,25 +7,28 @@ import pymc as pm
 from pytensor.graph.basic import Variable
 
 from pymc_dpgmm.integration.internals.pymc_internals import Competence, CompoundStep, get_value_vars_from_user_vars
-from pymc_dpgmm.integration.steps.assignment import drawn_with_labels, moved_together, refuse_single_precision
+from pymc_dpgmm.integration.steps.assignment import (
+    check_choice,
+    drawn_with_labels,
+    moved_together,
+    refuse_single_precision,
+)
 from pymc_dpgmm.integration.steps.atoms import AtomOptions, DirichletProcessStep
 from pymc_dpgmm.integration.steps.chunked import ChunkedStep, ChunkOptions
 from pymc_dpgmm.integration.steps.concentration import ConcentrationGibbs, concentration_of
+from pymc_dpgmm.integration.steps.continuous import nuts_options
 from pymc_dpgmm.integration.steps.grouped import is_grouped, is_openers
 from pymc_dpgmm.integration.steps.hyperparameters import (
-    check_hyperparameters,
     chosen_hyperparameters,
-    hyperparameters_of_processes,
 )
 from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters as hyperparameters_of
 from pymc_dpgmm.integration.steps.labels import LabelsStep
-from pymc_dpgmm.integration.steps.latent_rows import check_latent_rows, chosen_latent_rows
+from pymc_dpgmm.integration.steps.latent_rows import chosen_latent_rows
 from pymc_dpgmm.integration.steps.latent_rows import latent_rows as latent_rows_of
 from pymc_dpgmm.integration.steps.targets import is_labels, is_missing, labels_of_missing
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
 from pymc_dpgmm.integration.variables.chunked_partition import is_chunked_clusters
 from pymc_dpgmm.integration.variables.records import is_gamma
-from pymc_dpgmm.native.compiled import logger
 from pymc_dpgmm.sampler.moves.kinds import MOVES
 from pymc_dpgmm.sampler.tuning.schedule import Options
 from pymc_dpgmm.tables.checks import check_count
@@ -36,8 +39,7 @@ ASSIGNED = (
     "split_merge",
     "leader_sweeps",
     "threads",
-    "hyperparameters",
-    "latent_rows",
+    "continuous",
     "share",
     "atoms",
     "chunks",
@@ -70,21 +72,6 @@ def _chosen(owner: str, options: Any, allowed: Sequence[str]) -> dict[str, Any]:
     return dict(options)
 
 
-def _of_nuts(given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the options of PyMC's NUTS that the move of continuous variables has; tell of the others."""
-    options = dict(given or {})
-    known: dict[str, Any] = {
-        name: options.pop(name) for name in ("target_accept", "max_treedepth") if name in options
-    }
-    if options:
-        logger.info(
-            "%s: ignored, since the step of the labels, which moves the continuous variables of this model, has "
-            "target_accept and max_treedepth alone of the options of pm.NUTS.",
-            ", ".join(options),
-        )
-    return known
-
-
 class DPMixtureStep(LabelsStep):
     """The step that ``pm.sample`` assigns to labels; it runs all moves.
 
@@ -113,17 +100,14 @@ class DPMixtureStep(LabelsStep):
         Number of threads of leader sweeps. The draws do not depend on it. By default 1 if chains
         run in processes of their own, and otherwise the number of numba (``NUMBA_NUM_THREADS``, by default all
         cores).
-    hyperparameters : {"slices", "nuts"}, optional
-        How hyperparameters are drawn: free continuous variables on which only the prior of the labels and base
-        measures depend, or other such variables. ``"slices"``: with the labels, one coordinate after the other, by
-        slices of the density that sums over the clusters' parameters (Neal 2003). ``"nuts"``: by NUTS, beside the
-        rest of the model. By default slices for up to 16 coordinates.
-    latent_rows : {"labels", "nuts"}, optional
-        How the rows of a latent mixture are drawn, where the rows of a cluster are normal. ``"labels"``, the
-        default: all that is continuous in the model, the rows of `NormalInverseGamma` and `NormalInverseWishart`
-        mixtures among it, moves together given the labels, by the No-U-Turn sampler, with the means of the
-        clusters; and where every term of the rest of the model depends on one row, label and value of each row are
-        drawn together as well. ``"nuts"``: by PyMC's NUTS, given the labels.
+    continuous : {"nuts"}, optional
+        ``"nuts"``: PyMC's NUTS samples all that is continuous, given the labels. By default a few hyperparameters
+        of observed rows (free continuous variables on which only the prior of the labels, base measures and few
+        offsets depend; up to 16 coordinates) are drawn with the labels, one coordinate after the other, by slices
+        of the density that sums over the clusters' parameters (Neal 2003). And in a model with latent rows, or
+        with a `DirichletProcess`, all else that is continuous moves together with the rows and the clusters or
+        atoms, by the No-U-Turn sampler; where every term of the rest of the model depends on one row, label and
+        value of each latent row are drawn together as well.
     nuts : dict, optional
         ``target_accept`` and ``max_treedepth`` of the Hamiltonian move of continuous variables, as of ``pm.NUTS``;
         ``pm.sample(target_accept=...)`` sets them too.
@@ -174,9 +158,9 @@ class DPMixtureStep(LabelsStep):
         for_processes: list[Any] = []
         for_chunks_by_kind: dict[bool, list[Any]] = {True: [], False: []}
         have_atoms = {atoms_inputs(rv)[0] for rv in model.free_RVs if is_atoms(rv)}
-        of_atoms = hyperparameters_of_processes(model)
+        moving = set() if latent_rows_of(model) else set(moved_together(model, values))
         for value, rv in zip(values, given, strict=True):
-            if is_atoms(rv) or rv in have_atoms or rv in of_atoms:
+            if is_atoms(rv) or rv in have_atoms or value in moving:
                 for_processes.append(value)
                 continue
             on, _ = concentration_of(model, rv)
@@ -199,7 +183,7 @@ class DPMixtureStep(LabelsStep):
             "chunks", kwargs.pop("chunks", None) if for_chunks_by_kind[True] else None, ChunkOptions._fields
         )
         for_atoms = _chosen("atoms", kwargs.pop("atoms", None) if for_processes else None, AtomOptions._fields)
-        of_mixtures = [name for name in ASSIGNED if name != "hyperparameters"]
+        of_mixtures = [name for name in ASSIGNED if name not in ("continuous", "nuts")]
         misplaced = [name for name in of_mixtures if for_processes and not for_this_step and name in kwargs]
         if misplaced:
             raise ValueError(
@@ -207,8 +191,11 @@ class DPMixtureStep(LabelsStep):
                 f"those for a dp.DirichletProcess are dpmixture={{'atoms': {{...}}}}, with "
                 f"{', '.join(AtomOptions._fields)}"
             )
+        of_moves = {"nuts": kwargs["nuts"]} if "nuts" in kwargs else {}
         steps = [cls(**(kwargs | {"vars": for_this_step}))] if for_this_step else []
-        steps += [DirichletProcessStep(vars=for_processes, **for_atoms, **others)] if for_processes else []
+        steps += (
+            [DirichletProcessStep(vars=for_processes, **for_atoms, **others, **of_moves)] if for_processes else []
+        )
         if for_chunks_by_kind[True] and not for_this_step:
             ignored = [name for name in ASSIGNED if name in kwargs]
             if ignored:
@@ -236,8 +223,7 @@ class DPMixtureStep(LabelsStep):
         split_merge: Mapping[str, Any] | None = None,
         leader_sweeps: int | None = None,
         threads: int | None = None,
-        hyperparameters: str | None = None,
-        latent_rows: str | None = None,
+        continuous: str | None = None,
         share: bool = True,
         nuts: Mapping[str, Any] | None = None,
         model: pm.Model | None = None,
@@ -266,12 +252,11 @@ class DPMixtureStep(LabelsStep):
         known_rows = latent_rows_of(model)
         if vars is None:
             own = [rv for rv in model.free_RVs if is_labels(rv) or labels_of_missing(model, rv) is not None]
-            own += chosen_latent_rows(known_rows, model.free_RVs, latent_rows)
+            own += chosen_latent_rows(known_rows, model.free_RVs)
             values = get_value_vars_from_user_vars(own, model)
         else:
             values = get_value_vars_from_user_vars(vars, model)
-        check_hyperparameters(hyperparameters)
-        check_latent_rows(latent_rows)
+        check_choice(continuous)
         if not isinstance(share, bool):
             raise TypeError(f"share must be True or False, got {share!r}")
         self.share = share
@@ -280,7 +265,7 @@ class DPMixtureStep(LabelsStep):
             kind: [] for kind in ("labels", "imputed", "concentrations", "hyperparameters", "rows", "continuous")
         }
         moving, given = moved_together(model, values), [model.values_to_rvs[value] for value in values]
-        by_slices = chosen_hyperparameters(model, known, given, hyperparameters)
+        by_slices = chosen_hyperparameters(model, known, given)
         for value in values:
             rv = model.values_to_rvs[value]
             if is_openers(rv):
@@ -314,7 +299,7 @@ class DPMixtureStep(LabelsStep):
             kinds["hyperparameters"],
             kinds["rows"],
             kinds["continuous"],
-            _of_nuts(nuts),
+            nuts_options(nuts),
         )
 
     @staticmethod

@@ -61,7 +61,6 @@ from pymc_dpgmm.sampler.atoms.sweep_memory import (
 )
 from pymc_dpgmm.sampler.atoms.sweep_moves import move_and_learn
 from pymc_dpgmm.sampler.atoms.sweep_splits import try_split_or_merge
-from pymc_dpgmm.sampler.atoms.sweep_standard import standardize_atoms
 from pymc_dpgmm.sampler.state.memory import CAPACITY
 from pymc_dpgmm.sampler.state.memory import N_CLUSTERS as STATE_CLUSTERS
 
@@ -344,26 +343,6 @@ class CompiledSweeps:
         n_moves = n_sweeps * counts.n_hamiltonian
         return float(numbers[ALPHA]), float(memory["learnt"][-1]) / n_moves if n_moves else math.nan
 
-    def find_modes(self, centre: np.ndarray, n_steps: int) -> None:
-        """Look for the modes of all clusters from a centre (D,), and begin there from now on."""
-        memory, n_clusters = self._of_sweep, self._head[N_CLUSTERS]
-        memory["starts"][:n_clusters] = centre
-        self.standardize(n_steps)
-        memory["starts"][:n_clusters] = memory["all_modes"][:n_clusters]
-
-    def standardize(self, n_steps: int) -> float:
-        """Write the atoms as standard numbers around their modes; see :func:`standardize_atoms`."""
-        return self._standardized(n_steps, False)
-
-    def place(self, n_steps: int) -> float:
-        """Place the atoms that have these standard numbers around the modes as they are now."""
-        return self._standardized(n_steps, True)
-
-    def _standardized(self, n_steps: int, is_placing: bool) -> float:
-        log_jacobian = float(standardize_atoms(address_of(self._head), n_steps, int(is_placing)))
-        self._check()
-        return log_jacobian
-
     def _check(self) -> None:
         if self._failed[0]:
             raise FloatingPointError("a density of atoms could not be computed")
@@ -461,10 +440,6 @@ class CompiledSweeps:
             "steps": d,
             "gradient": (c + 2, d),
             "hessian": (c + 2, d, d),
-            "starts": (c + 2, d),
-            "all_modes": (c + 2, d),
-            "all_precisions": (c + 2, d, d),
-            "standard": (c + 2, d),
             "vectors": (2, d, d),
             "two_rows": (2, n),
             "points": (c + 2, d),

@@ -105,11 +105,6 @@ SWEEP = Block(
     gradients=blocks.FLOATS,
     # 1 where a density has failed; what is drawn then means nothing.
     failed=blocks.INTS,
-    # Of all clusters: where modes are looked for, modes, precisions, and atoms as standard numbers around them.
-    starts=blocks.FLOATS,
-    all_modes=blocks.FLOATS,
-    all_precisions=blocks.FLOATS,
-    standard=blocks.FLOATS,
     # Collapsed mixtures on the same labels: the head of their state, 0 if there are none; the slot of each block
     # there; members of a cluster, and the log evidence of these.
     beside=blocks.INTS,

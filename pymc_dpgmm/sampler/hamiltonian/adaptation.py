@@ -73,10 +73,14 @@ class Scales:
     Attributes
     ----------
     scales : (n,) array
+    observations : (n,) array
+        Where a normal density with these scales, and the mean gradient of the draws at their mean, has its mode:
+        pseudo-observations of numbers of which the gradient is that of a likelihood. None before the first draw.
     """
 
     def __init__(self, n: int, tune: int) -> None:
         self.scales = np.ones(n)
+        self.observations: np.ndarray | None = None
         self._end, self._n_drawn, self._window = SHARE_OF_SCALES * tune, 0, FIRST_WINDOW
         self._begin()
 
@@ -109,3 +113,5 @@ class Scales:
             scales = (of_numbers / of_gradients) ** 0.25
         is_known = np.isfinite(scales) & (scales > 0.0)
         self.scales = np.clip(np.where(is_known, scales, self.scales), LEAST_SCALE, LARGEST_SCALE)
+        mean, slope = self._means
+        self.observations = mean + self.scales**2 * slope

@@ -1,20 +1,32 @@
-r"""Latent rows of normal clusters for Hamiltonian moves: clusters are drawn, and rows are partly centred.
+r"""Latent rows of normal clusters for Hamiltonian moves: clusters are drawn, and all of it is standardized.
 
 A cluster has the mean m and the precision :math:`R^\top R`, for an upper triangle R, drawn from their posterior
-given its rows. Precisions stay. Means and rows move as
+given its rows. The rest of the model tells of an entry :math:`x_{ij}` of a row about as much as a normal
+*pseudo-observation* :math:`y_{ij}` with the precision :math:`\rho_{ij}` does, both learnt in tuning. If it told
+just this, and columns were independent with precisions :math:`\tau_j = R_{jj}^2`, then
 
-.. math:: u_{ij} = x_{ij} - \frac{r_{ij}^2}{t_j^2 + r_{ij}^2} m_j, \qquad
-          v_j = m_j - \frac{\kappa}{\kappa + w_j} \mu_j, \qquad w_j = \sum_i \frac{t_j^2}{t_j^2 + r_{ij}^2}
+.. math:: m_j \sim N\Big(\mu_j + \frac{\sum_i h_{ij} (y_{ij} - \mu_j)}{P_j}, \frac{1}{P_j}\Big), \qquad
+          P_j = \kappa \tau_j + \sum_i h_{ij}, \qquad h_{ij} = \frac{\rho_{ij} \tau_j}{\rho_{ij} + \tau_j},
 
-where t are the standard deviations of the cluster's columns, :math:`\mu` is the mean of the base measure, which
-tells of m as much as :math:`\kappa` rows do, and the rest of the model tells of an entry of a row as much as a
-normal observation with the standard deviation r does. For such a model u, v and :math:`\mu` are independent
-given the data (Papaspiliopoulos, Roberts and Sköld 2007, for each row alone): rows that the data knows move by
-themselves, and others with the mean of their cluster. The shares are functions of the labels, the precisions and
-what tuning has learnt, so that the Jacobian is constant.
+.. math:: x_{ij} \sim N\Big(m_j + \frac{\rho_{ij} (y_{ij} - m_j)}{\rho_{ij} + \tau_j},
+          \frac{1}{\rho_{ij} + \tau_j}\Big).
+
+Rows and means move as the standard normal numbers z and v in which these are written, so that they follow the
+scales of clusters, the base measure and each other as far as the data let them; between rows that the data know
+(:math:`\rho \to \infty`) and rows that they do not (:math:`\rho = 0`) nothing has to be chosen (Papaspiliopoulos,
+Roberts and Sköld 2007 for why neither is best). Scales of clusters move too: the precision is that of the columns
+divided by :math:`e^l`, for numbers l by column,
+
+.. math:: l_j = \ell_j + \frac{4 a}{4 a + q_j} \log s_j, \qquad q_j = 2 \sum_i w_{ij}^2,
+
+where s are the base measure's standard deviations, a is its shape, and w is the share of what is known of a row
+that does not come from its cluster. Shapes and shares are learnt, and do not follow what moves. What is drawn of
+R besides its scales stays: given this, the scales have the density under the measure that does not change with
+them (Liu and Sabatti 2000).
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -57,21 +69,27 @@ ROWS = Block(
     # By label: the slot; and memory for draws.
     slots=blocks.INTS,
     scratch=blocks.FLOATS,
-    # How far what the rest of the model says of rows reaches (n, d), and of the base measure its mean (d,) and as
-    # how many rows it counts (d,).
-    reach=blocks.FLOATS,
+    # Pseudo-observations of rows, their precisions, and the squares of shares that are typical: (n, d) each.
+    seen=blocks.FLOATS,
+    precisions=blocks.FLOATS,
+    typical=blocks.FLOATS,
+    # Of the base measure, (d,) each: mean, as how many rows it counts, logarithms of standard deviations, shapes.
     centre=blocks.FLOATS,
     weight=blocks.FLOATS,
-    # What is written. Of rows (n, d): what moves, its scales, and the shares of the means. By label: roots, (d,)
-    # or (d, d), and, (d,) each, means, what moves, its scales, and the shares of the centre.
+    log_scale=blocks.FLOATS,
+    shape=blocks.FLOATS,
+    # What is written. Of rows (n, d): standard numbers, and squares of shares. By label: roots, (d,) or (d, d),
+    # and, (d,) each, means, standard numbers, precisions, scales, how far these reach, and how much of the base
+    # measure's there is in them.
     moving=blocks.FLOATS,
-    spreads=blocks.FLOATS,
-    shares=blocks.FLOATS,
+    squares=blocks.FLOATS,
     roots=blocks.FLOATS,
     means=blocks.FLOATS,
     moving_means=blocks.FLOATS,
-    spreads_of_means=blocks.FLOATS,
-    shares_of_centre=blocks.FLOATS,
+    known=blocks.FLOATS,
+    moving_scales=blocks.FLOATS,
+    spreads=blocks.FLOATS,
+    lags=blocks.FLOATS,
     next_double=NUMBER,
     bit_state=NUMBER,
 )
@@ -95,9 +113,9 @@ def _label(r, s):
 
 @inlined
 def _draw_cluster(r, k):
-    """Draw a cluster; write its mean and its root, and, as ``spreads_of_means`` for now, standard deviations."""
+    """Draw a cluster; write its mean and its root."""
     d = r.d
-    mean, deviations = shifted(r.means, k * d), shifted(r.spreads_of_means, k * d)
+    mean = shifted(r.means, k * d)
     precision, rest = r.scratch, shifted(r.scratch, d * (d + 1) // 2)
     call_draw_normal(r.table[DRAW_NORMAL], r.table, r.slots[k], mean, precision, rest, r.next_double, r.bit_state)
     if r.origin != 0:
@@ -106,45 +124,58 @@ def _draw_cluster(r, k):
     if r.is_full != 0:
         cholesky_in_place(precision, d)
     for j in range(d):
-        place = j * (j + 1) // 2 + j
-        root = precision[place] if r.is_full != 0 else math.sqrt(precision[place])
-        # Of the column given the following ones: a scale, no more.
-        deviations[j] = 1.0 / root
         if r.is_full == 0:
-            r.roots[k * d + j] = root
+            r.roots[k * d + j] = math.sqrt(precision[j * (j + 1) // 2 + j])
             continue
         for q in range(d):
             r.roots[(k * d + j) * d + q] = precision[q * (q + 1) // 2 + j] if q >= j else 0.0
 
 
+@inlined
+def _precision(r, k, j):
+    """Return that of a column of a cluster given the following ones."""
+    root = r.roots[k * r.d + j] if r.is_full == 0 else r.roots[(k * r.d + j) * r.d + j]
+    return root * root
+
+
+@inlined
+def _cluster_of(r, s, i):
+    return s.listed[s.slots[ints_at(r.unit)[i] if r.unit != 0 else i]]
+
+
 @c_function(INT(INTS))
 def begin_rows(block):
-    """Draw the clusters, and write what moves, with scales and shares; return how many clusters there are."""
+    """Draw the clusters, and write what moves; return how many clusters there are."""
     r = _at(block)
     s, d, n = memory_at(r.state), r.d, r.n
     n_clusters = _label(r, s)
     for k in range(n_clusters):
         _draw_cluster(r, k)
         for j in range(d):
-            r.shares_of_centre[k * d + j] = r.weight[j]
+            r.known[k * d + j] = r.weight[j] * _precision(r, k, j)
+            # What rows say of the mean, and of the scale, for now.
+            r.moving_means[k * d + j] = r.spreads[k * d + j] = 0.0
     for i in range(n):
-        k = s.listed[s.slots[ints_at(r.unit)[i] if r.unit != 0 else i]]
+        k = _cluster_of(r, s, i)
         for j in range(d):
-            at, deviation, reach = i * d + j, r.spreads_of_means[k * d + j], r.reach[i * d + j]
-            larger = max(deviation, reach)
-            length = larger * math.sqrt((deviation / larger) ** 2 + (reach / larger) ** 2)
-            share = (reach / length) ** 2
-            r.shares[at], r.spreads[at] = share, deviation * (reach / length)
-            r.shares_of_centre[k * d + j] += (deviation / length) ** 2
-            x = r.rows[i * r.stride + j] + r.subtracted[i * r.stride + j]
-            r.moving[at] = x - share * r.means[k * d + j]
+            at, precision = i * d + j, _precision(r, k, j)
+            share = r.precisions[at] / (r.precisions[at] + precision)
+            r.squares[at] = share * share
+            r.known[k * d + j] += share * precision
+            r.moving_means[k * d + j] += share * precision * (r.seen[at] - r.centre[j])
+            r.spreads[k * d + j] += 2.0 * r.typical[at]
+            x = r.rows[i * r.stride + j] + r.subtracted[i * r.stride + j] - r.means[k * d + j]
+            pulled = share * (r.seen[at] - r.means[k * d + j])
+            r.moving[at] = (x - pulled) * math.sqrt(r.precisions[at] + precision)
     for k in range(n_clusters):
         for j in range(d):
             at = k * d + j
-            known = r.shares_of_centre[at]
-            r.spreads_of_means[at] /= math.sqrt(known)
-            r.shares_of_centre[at] = r.weight[j] / known
-            r.moving_means[at] = r.means[at] - r.shares_of_centre[at] * r.centre[j]
+            middle = r.centre[j] + r.moving_means[at] / r.known[at]
+            r.moving_means[at] = (r.means[at] - middle) * math.sqrt(r.known[at])
+            of_base = 4.0 * r.shape[j]
+            r.lags[at] = of_base / (of_base + r.spreads[at])
+            r.spreads[at] = 1.0 / math.sqrt(of_base + r.spreads[at])
+            r.moving_scales[at] = -r.lags[at] * r.log_scale[j]
     return n_clusters
 
 
@@ -162,7 +193,7 @@ def end_rows(block, moved):
 KERNELS = (begin_rows, end_rows)
 
 
-class CentredRows:
+class StandardizedRows:
     """The rows of a view of a state, and what of them and of their clusters moves.
 
     Parameters
@@ -179,7 +210,8 @@ class CentredRows:
     Attributes
     ----------
     n_clusters : int
-    moving, spreads : (n, d) arrays
+    moving, squares : (n, d) arrays
+        Standard numbers of rows, and squares of shares: see above.
     """
 
     def __init__(self, rng: np.random.Generator, state: State, v: int, d: int, is_full: bool) -> None:
@@ -191,12 +223,13 @@ class CentredRows:
         self._room = room = state.capacity + 1
         n = table.n_rows
         unit = None if table.unit is None else np.ascontiguousarray(table.unit, dtype=np.int64)
-        self.moving, self.spreads, self._shares, self._reach = np.empty((4, n, d))
-        self._centre, self._weight = np.empty((2, d))
-        self._of_clusters = np.empty((4, room, d))
+        self.moving, self.squares, self._seen, self._precisions, self._typical = np.empty((5, n, d))
+        self._of_base = np.empty((4, d))
+        self._of_clusters = np.empty((6, room, d))
         self._roots = np.empty((room, d, d) if is_full else (room, d))
         self._kept = unit, np.empty(room, dtype=np.int64), np.empty(4 * d + 2 * d * d + d * (d + 1) // 2)
-        means, moving_means, spreads_of_means, shares_of_centre = self._of_clusters
+        centre, weight, log_scale, shape = self._of_base
+        means, moving_means, known, moving_scales, spreads, lags = self._of_clusters
         next_double, bit_state = bits_of_generator(rng)
         self._block = ROWS.filled(
             state=state.address,
@@ -211,17 +244,22 @@ class CentredRows:
             unit=0 if unit is None else address_of(unit),
             slots=self._kept[1],
             scratch=self._kept[2],
-            reach=self._reach,
-            centre=self._centre,
-            weight=self._weight,
+            seen=self._seen,
+            precisions=self._precisions,
+            typical=self._typical,
+            centre=centre,
+            weight=weight,
+            log_scale=log_scale,
+            shape=shape,
             moving=self.moving,
-            spreads=self.spreads,
-            shares=self._shares,
+            squares=self.squares,
             roots=self._roots,
             means=means,
             moving_means=moving_means,
-            spreads_of_means=spreads_of_means,
-            shares_of_centre=shares_of_centre,
+            known=known,
+            moving_scales=moving_scales,
+            spreads=spreads,
+            lags=lags,
             next_double=next_double,
             bit_state=bit_state,
         )
@@ -239,25 +277,24 @@ class CentredRows:
             and state.capacity < self._room
         )
 
-    def begin(self, reach: np.ndarray, centre: Any, weight: Any) -> None:
-        """Draw the clusters, and compute what moves: see :data:`ROWS`."""
-        self._reach[:], self._centre[:], self._weight[:] = reach, centre, weight
+    def begin(self, seen: np.ndarray, precisions: np.ndarray, typical: Any, of_base: Sequence[Any]) -> None:
+        """Draw the clusters, and compute what moves: see :data:`ROWS` for what is given."""
+        self._seen[:], self._precisions[:], self._typical[:] = seen, precisions, typical
+        for own, given in zip(self._of_base, of_base, strict=True):
+            own[:] = given
         self.n_clusters = begin_rows(self._address)
 
     @property
-    def moving_means(self) -> np.ndarray:
-        """What moves of the means of clusters (K, d), in the order of their labels."""
-        return self._of_clusters[1, : self.n_clusters]
+    def of_clusters(self) -> list[tuple[np.ndarray, Any]]:
+        """What moves of means and scales of clusters, (K, d) in the order of labels, and how far it reaches."""
+        _, means, _, scales, spreads, _ = self._of_clusters[:, : self.n_clusters]
+        return [(means, 1.0), (scales, spreads)]
 
     @property
-    def spreads_of_means(self) -> np.ndarray:
-        """About how far this reaches (K, d)."""
-        return self._of_clusters[2, : self.n_clusters]
-
-    @property
-    def fixed(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What stays: shares (n, d) of means in rows, roots (K, ...), and shares (K, d) of the centre in means."""
-        return self._shares, self._roots[: self.n_clusters], self._of_clusters[3, : self.n_clusters]
+    def fixed(self) -> list[np.ndarray]:
+        """What stays: pseudo-observations and precisions (n, d), roots (K, ...), and how scales lag (K, d)."""
+        k = self.n_clusters
+        return [self._seen, self._precisions, self._roots[:k], self._of_clusters[5, :k]]
 
     def end(self, rows: np.ndarray) -> None:
         """Let the state have rows (n, d), a C-contiguous array."""
