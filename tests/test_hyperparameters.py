@@ -463,12 +463,12 @@ def test_parameters_that_are_no_variables_follow_the_origin_of_the_rows(build):
     np.testing.assert_allclose(found[0][:, :20], found[1][:, :20], rtol=1e-6)
 
 
-def test_labels_of_other_hyperparameters_are_asked_for():
+def test_hyperparameters_of_other_labels_move_by_their_gradient():
+    """A step of some labels alone does not have the sums of the others' clusters."""
     with pm.Model() as model:
         mu = pm.Normal("mu")
         for name in "yw":
             dp.DPMixture(name, 1.0, dp.NormalInverseGamma(mu, 0.4, 2.0, 0.5), observed=ROWS)
-        with pytest.raises(
-            ValueError, match="hyperparameters of w can be drawn here together with its labels only"
-        ):
-            dp.DPMixtureStep([model["y_labels"], mu])
+        step = dp.DPMixtureStep([model["y_labels"], mu])
+    assert step.continuous.watched == ["mu"]
+    assert step.hyperparameters == []

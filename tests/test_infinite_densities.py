@@ -93,10 +93,9 @@ def test_variables_stay_where_there_is_a_density(build, caplog):
 
 
 def test_numbers_that_move_with_atoms_stay_where_there_is_a_density():
-    """Without NUTS, which moves them too and takes +inf for a density."""
     with pm.Model() as model:
         shared_by_atoms()
-        step = dp.DirichletProcessStep()
+        step = dp.DirichletProcessStep(model.free_RVs)
     step.setup_chain(np.random.default_rng(1), 2, 300)
     point, found, counted = model.initial_point(random_seed=1), [], 0
     for _ in range(300):
@@ -133,4 +132,3 @@ def test_a_truncated_base_whose_density_overflows():
     drawn = idata.posterior["b0"].to_numpy()
     assert drawn.max() < 5.0
     assert drawn.std() > 0.05
-    assert int(idata.sample_stats["b0_impossible"].sum()) > 0

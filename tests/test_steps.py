@@ -10,6 +10,7 @@ from pymc.model.transform.optimization import freeze_dims_and_data
 from pymc.step_methods.compound import flatten_steps
 
 import pymc_dpgmm as dp
+from pymc_dpgmm.integration.steps.continuous import ContinuousMove
 from pymc_dpgmm.sampler.moves.split_merge import RANDOM_MOVE
 
 pytestmark = pytest.mark.interpreted
@@ -47,7 +48,7 @@ def test_gamma_alpha_gets_the_exact_draw():
 
 @pytest.mark.parametrize("inside", [True, False])
 @pytest.mark.parametrize("case", ["half-cauchy", "shared", "elsewhere"])
-def test_other_alphas_are_drawn_by_slices_unless_a_likelihood_knows_them(case, inside):
+def test_other_alphas_are_drawn_by_the_step_of_the_labels(case, inside):
     model = mixture_model((lambda: pm.HalfCauchy("alpha", 1.0)) if case == "half-cauchy" else None)
     with model:
         if case == "shared":
@@ -61,7 +62,7 @@ def test_other_alphas_are_drawn_by_slices_unless_a_likelihood_knows_them(case, i
         == {
             "half-cauchy": {"DPMixtureStep": ["alpha_log__", "y_labels"]},
             "shared": {"DPMixtureStep": ["alpha_log__", "y_labels", "z_labels"]},
-            "elsewhere": {"DPMixtureStep": ["y_labels"], "NUTS": ["alpha_log__"]},
+            "elsewhere": {"DPMixtureStep": ["alpha_log__", "y_labels"]},
         }[case]
     )
 
@@ -386,13 +387,13 @@ def shared_alpha():
 def test_steps_are_the_same_outside_the_context_of_the_model(monkeypatch):
     """PyMC does not show the model where it asks steps what they take."""
     made = []
-    own = pm.NUTS.__init__
+    own = ContinuousMove.__init__
 
-    def told(self, vars=None, **options):
-        own(self, vars, **options)
-        made.append(({value.name for value in vars}, options.get("target_accept")))
+    def told(self, model, values, parts, compile_kwargs, **options):
+        own(self, model, values, parts, compile_kwargs, **options)
+        made.append(({value.name for value in values}, options.get("target_accept")))
 
-    monkeypatch.setattr(pm.NUTS, "__init__", told)
+    monkeypatch.setattr(ContinuousMove, "__init__", told)
     run = {"draws": 5, "tune": 5, "chains": 1, "cores": 1, "progressbar": False, "random_seed": 1}
     run |= {"compute_convergence_checks": False, "target_accept": 0.95}
     model = shared_alpha()

@@ -466,7 +466,7 @@ AFTERWARDS = {
 def test_no_argument_with_rows_is_forgotten():
     for name in dp.__all__:
         public = getattr(dp, name)
-        if not callable(public) or name == "DPMixtureStep":
+        if not callable(public) or name in ("DPMixtureStep", "DirichletProcessStep"):
             continue
         for key in inspect.signature(public).parameters:
             covered = (name, key) in ROW_ARGUMENTS or key in AFTERWARDS.get(name, ())

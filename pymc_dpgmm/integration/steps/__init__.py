@@ -3,13 +3,13 @@
 Moves that serve one structure of a model rest on one of two grounds, never on values that agree at some points.
 
 The graph shows the structure, or the package has recorded it there: hyperparameters (``hyperparameters.py``),
-numbers in offsets (``moved_by_offset``), gamma concentrations (``concentration_of``), what atoms share
-(``shared_variables``), learnt scales (``learnt_scale``, by the record of the mixture), the row that a term
-depends on (``RowTerms``; its check of numbers can only refuse), and observations that are alike
-(``RowTerms.are_alike``). That all else is continuous is what its gradient says (``can_move``).
+numbers in offsets (``moved_by_offset``), gamma concentrations (``concentration_of``), learnt scales
+(``learnt_scale``, by the record of the mixture), the row that a term depends on (``RowTerms``; its check of
+numbers can only refuse), and observations that are alike (``RowTerms.are_alike``). That all else is
+continuous is what its gradient says (``has_gradient``).
 
-The acceptance ratio counts every density, so that a wrong guess costs acceptance alone: means of the base of atoms
-(``SharedOfAtoms``), directions of translations, widths, and scales of Hamiltonian moves.
+The acceptance ratio counts every density, so that a wrong guess costs acceptance alone: locations and scales of
+the bases of atoms (``AtomsPart``), widths, and what Hamiltonian moves learn.
 """
 
 from pymc_dpgmm.integration.steps.atoms import DirichletProcessStep

@@ -9,14 +9,16 @@ from pytensor.graph.basic import Variable
 
 from pymc_dpgmm.integration.continuous.rows import can_move
 from pymc_dpgmm.integration.steps.concentration import concentration_of
+from pymc_dpgmm.integration.steps.grouped import is_openers
 from pymc_dpgmm.integration.steps.hyperparameters import (
     chosen_hyperparameters,
     hyperparameters,
     learnt_scales,
 )
 from pymc_dpgmm.integration.steps.latent_rows import chosen_latent_rows, latent_rows
-from pymc_dpgmm.integration.steps.targets import is_labels, is_missing
+from pymc_dpgmm.integration.steps.targets import is_labels, is_missing, labels_of_missing
 from pymc_dpgmm.integration.variables.atoms import is_atoms
+from pymc_dpgmm.integration.variables.chunked_partition import is_chunked_clusters
 from pymc_dpgmm.integration.variables.models import dependents
 from pymc_dpgmm.integration.variables.records import is_gamma
 
@@ -35,26 +37,36 @@ def drawn_with_labels(model: pm.Model) -> list[Variable]:
 
 
 def moved_together(model: pm.Model, values: Sequence[Variable]) -> list[Variable]:
-    """Return which value variables a step moves together with latent rows or atoms, if some of these are given.
+    """Return which value variables a step moves together with its labels, latent rows or atoms.
 
     They are all that is continuous, but for what has a draw of its own: concentrations with an exact draw, learnt
-    scales, missing entries, and hyperparameters that latent rows do not depend on.
+    scales, missing entries that are drawn with their labels, and few hyperparameters that latent rows do not
+    depend on.
     """
     given = [model.values_to_rvs[value] for value in values]
-    rows = [rv for rv in latent_rows(model) if rv in given]
-    if not rows and not any(map(is_atoms, given)):
+    labels = [rv for rv in given if is_labels(rv)]
+    if not labels:
         return []
+    rows = [rv for rv in latent_rows(model) if rv in given]
     by_scale = {rv for scale in learnt_scales(model).values() for rv in scale.variables}
-    of_others = {rv for rv in hyperparameters(model) if not set(rows) & _all_dependents(model, rv)}
+    sliced = chosen_hyperparameters(model, hyperparameters(model), given)
+    of_others = {rv for rv in sliced if not set(rows) & _all_dependents(model, rv)}
     own = {*rows, *by_scale, *of_others}
     return [
         value
         for value, rv in zip(values, given, strict=True)
         if rv not in own
         and rv.dtype in pm.vartypes.continuous_types
-        and not (is_labels(rv) or is_missing(rv) or is_atoms(rv))
-        and concentration_of(model, rv)[0] is None
+        and not (is_labels(rv) or is_openers(rv) or is_atoms(rv) or is_chunked_clusters(rv))
+        and not (is_missing(rv) and labels_of_missing(model, rv) in labels)
+        and not _has_own_draw(model, rv)
     ]
+
+
+def _has_own_draw(model: pm.Model, rv: Variable) -> bool:
+    """Tell whether a variable is a concentration with an exact draw."""
+    on, _ = concentration_of(model, rv)
+    return on is not None
 
 
 def moves_continuous(model: pm.Model, values: Sequence[Variable]) -> bool:
@@ -124,8 +136,7 @@ def assigned(
             if owner is pm.NUTS and (is_missing(rv) or rv in rows):
                 refuse_single_precision(rv)
             steps[owner] = [*steps.get(owner, ()), value]
-    have_atoms = any(is_atoms(rv) for rv in random)
-    if choice is None and (have_atoms or any(rv in rows for rv in chosen)):
+    if choice is None:
         differentiable = [*selected.get(pm.NUTS, ()), *selected.get(labels_step, ()), *is_chosen]
         together = moved_together(model, [value for value in values if value in differentiable])
         steps = {step: [value for value in of_step if value not in together] for step, of_step in steps.items()}

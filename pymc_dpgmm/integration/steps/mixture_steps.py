@@ -147,10 +147,7 @@ class DPMixtureStep(LabelsStep):
         model, values = kwargs["model"], kwargs["vars"]
         given = [model.values_to_rvs[value] for value in values]
         labels = [rv for rv in given if is_labels(rv)]
-        known = {
-            *drawn_with_labels(model),
-            *(model.values_to_rvs[value] for value in moved_together(model, values)),
-        }
+        known, moving = drawn_with_labels(model), moved_together(model, values)
         others = {name: option for name, option in kwargs.items() if name not in (*ASSIGNED, "vars")}
         for_this_step: list[Any] = []
         for_concentrations: list[Any] = []
@@ -158,10 +155,13 @@ class DPMixtureStep(LabelsStep):
         for_processes: list[Any] = []
         for_chunks_by_kind: dict[bool, list[Any]] = {True: [], False: []}
         have_atoms = {atoms_inputs(rv)[0] for rv in model.free_RVs if is_atoms(rv)}
-        moving = set() if latent_rows_of(model) else set(moved_together(model, values))
+        with_atoms = bool(have_atoms) and not latent_rows_of(model)
         for value, rv in zip(values, given, strict=True):
-            if is_atoms(rv) or rv in have_atoms or value in moving:
+            if is_atoms(rv) or rv in have_atoms or (with_atoms and value in moving):
                 for_processes.append(value)
+                continue
+            if value in moving:
+                for_this_step.append(value)
                 continue
             on, _ = concentration_of(model, rv)
             if is_chunked_clusters(rv) or (on is not None and is_chunked_clusters(on)):
