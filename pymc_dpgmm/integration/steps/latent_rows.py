@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pymc as pm
@@ -19,6 +20,7 @@ from pymc_dpgmm.integration.variables import (
     of_units,
 )
 from pymc_dpgmm.integration.variables.atoms import has_atoms
+from pymc_dpgmm.integration.variables.models import with_densities
 from pymc_dpgmm.sampler.latent_rows import expansions, redraws, row_density
 from pymc_dpgmm.sampler.latent_rows.expansions import LEAST_DISTANCE
 from pymc_dpgmm.sampler.latent_rows.moving_rows import MovingRows
@@ -40,8 +42,24 @@ def latent_rows(model: pm.Model) -> list[Variable]:
     """Return the free mixtures of a model whose rows are drawn by the step of their labels.
 
     The rows of a cluster must be normal. They move with all that is continuous (:func:`can_move`), or every term
-    of the density of the rest depends on one row.
+    of the density of the rest depends on one row. What is asked of a model again is known.
     """
+    made_of = [*with_densities(model), *model.value_vars]
+    known = _known.get(model)
+    if (
+        known is None
+        or len(known[0]) != len(made_of)
+        or any(a is not b for a, b in zip(known[0], made_of, strict=True))
+    ):
+        known = _known[model] = made_of, _found_in(model)
+    return list(known[1])
+
+
+# The variables of models, and what was found among them.
+_known: WeakKeyDictionary[pm.Model, tuple[list[Variable], list[Variable]]] = WeakKeyDictionary()
+
+
+def _found_in(model: pm.Model) -> list[Variable]:
     normal = [rv for rv in model.free_RVs if _is_normal(model, rv)]
     return [rv for rv in normal if can_move(model, rv) or row_terms_of(model, rv) is not None]
 

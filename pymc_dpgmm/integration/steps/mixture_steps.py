@@ -18,9 +18,6 @@ from pymc_dpgmm.integration.steps.chunked import ChunkedStep, ChunkOptions
 from pymc_dpgmm.integration.steps.concentration import ConcentrationGibbs, concentration_of
 from pymc_dpgmm.integration.steps.continuous import nuts_options
 from pymc_dpgmm.integration.steps.grouped import is_grouped, is_openers
-from pymc_dpgmm.integration.steps.hyperparameters import (
-    chosen_hyperparameters,
-)
 from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters as hyperparameters_of
 from pymc_dpgmm.integration.steps.labels import LabelsStep
 from pymc_dpgmm.integration.steps.latent_rows import chosen_latent_rows
@@ -264,8 +261,7 @@ class DPMixtureStep(LabelsStep):
         kinds: dict[str, list[Variable]] = {
             kind: [] for kind in ("labels", "imputed", "concentrations", "hyperparameters", "rows", "continuous")
         }
-        moving, given = moved_together(model, values), [model.values_to_rvs[value] for value in values]
-        by_slices = chosen_hyperparameters(model, known, given)
+        moving = moved_together(model, values)
         for value in values:
             rv = model.values_to_rvs[value]
             if is_openers(rv):
@@ -285,9 +281,6 @@ class DPMixtureStep(LabelsStep):
                     "another step"
                 )
             kinds[kind].append(value)
-            if kind == "continuous" and rv in by_slices:
-                # They are drawn given the rows too, and not the precisions of the clusters.
-                kinds["hyperparameters"].append(value)
         self._setup(
             kinds["labels"],
             model,
