@@ -310,6 +310,32 @@ class Overdispersed(Process):
         return pt.logsumexp(pt.stack(each), axis=0)
 
 
+class Schools:
+    """Effects of coaching in eight schools (Rubin 1981), whose distribution is a process with a random base."""
+
+    names = ("mu", "tau")
+    seen = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
+    errors = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
+
+    def hyperparameters(self):
+        return pm.Normal("mu", 0.0, 5.0), pm.HalfCauchy("tau", 5.0)
+
+    def collapsed(self):
+        with pm.Model() as model:
+            effect = dp.DirichletProcess("effect", 5.0, pm.Normal.dist(*self.hyperparameters()), shape=8)
+            pm.Normal("y", effect, self.errors, observed=self.seen)
+        return model
+
+    def truncated(self, n_sticks):
+        with pm.Model() as model:
+            mu, tau = self.hyperparameters()
+            weights = pm.StickBreakingWeights("weights", 5.0, n_sticks - 1)
+            atoms = mu + tau * pm.Normal("raw", shape=n_sticks)
+            each = pm.logp(pm.Normal.dist(atoms, self.errors[:, None]), self.seen[:, None])
+            pm.Potential("rows", pt.logsumexp(pt.log(weights) + each, axis=1).sum())
+        return model
+
+
 def sticks(alpha, mu, b, kappa, shape, n_sticks, d):
     """Log weights, means and precisions of the components of a truncated mixture."""
     weights = pm.StickBreakingWeights("weights", alpha, n_sticks - 1)
@@ -332,6 +358,7 @@ CASES = {
     "intercepts and slopes": Slopes,
     "curve by a basis": lambda: Curve(True),
     "curve": lambda: Curve(False),
+    "eight schools": Schools,
     "residuals": Residuals,
     "Student clusters": StudentClusters,
     "censored survival": Survival,

@@ -484,3 +484,62 @@ def test_labels_may_begin_with_any_names():
             x = dp.CollapsedMixture("x", own, dp.NormalInverseGamma(**NIG), shape=(4,))
             pm.Poisson("y", pt.exp(x), observed=COUNTS)
         assert sampled.sample(model, 20, tune=20, chains=1, random_seed=1).posterior["x"].shape == (1, 20, 4)
+
+
+# --- Sums of rows, and a Gaussian process
+
+JOINED = np.array([[1.0, 0.5, 0.0, 0.2], [0.0, 1.0, -0.7, 0.0], [0.3, 0.0, 1.0, 1.0], [1.0, 0.0, 0.0, -1.0]])
+SEEN, NOISE = np.array([1.9, 0.2, 3.4, -2.1]), 0.6
+PLACES = np.arange(4.0)
+KERNEL = 0.8 * np.exp(-0.5 * ((PLACES[:, None] - PLACES) / 1.5) ** 2) + 1e-6 * np.eye(4)
+
+
+def joined_posterior():
+    """Probabilities of the partitions, and means and second moments of the rows and of a curve.
+
+    Given variances of clusters all is normal; these are summed over on a grid.
+    """
+    log_v = np.linspace(-3.5, 4.5, 25)
+    log_prior = stats.invgamma.logpdf(np.exp(log_v), NIG["a"], scale=NIG["b"]) + log_v
+    log_prior -= logsumexp(log_prior)
+    log_p, moments_of = [], []
+    for labels in PARTITIONS:
+        same = labels[:, None] == labels
+        grid = np.meshgrid(*[np.arange(len(log_v))] * (labels.max() + 1), indexing="ij")
+        places = np.array([part.ravel() for part in grid])
+        variances = np.exp(log_v)[places][labels]
+        prior = np.einsum("ig,ij->gij", variances, np.eye(4) + same / NIG["kappa"])
+        of_data = JOINED @ prior @ JOINED.T + KERNEL + NOISE**2 * np.eye(4)
+        offset = SEEN - JOINED @ np.full(4, NIG["mu"])
+        solved = np.linalg.solve(of_data, np.broadcast_to(offset, (len(prior), 4))[:, :, None])[:, :, 0]
+        log_density = -0.5 * (np.linalg.slogdet(of_data)[1] + solved @ offset) + log_prior[places].sum(axis=0)
+        weights = np.exp(log_density - logsumexp(log_density))
+        found = []
+        for gain, mean in ((prior @ JOINED.T, NIG["mu"]), (np.broadcast_to(KERNEL, prior.shape), 0.0)):
+            own = gain[:, :, :] @ solved[:, :, None]
+            known = gain @ np.linalg.solve(of_data, np.swapaxes(gain, 1, 2))
+            before = prior if mean else np.broadcast_to(KERNEL, prior.shape)
+            middle = mean + own[:, :, 0]
+            second = middle**2 + np.diagonal(before - known, axis1=1, axis2=2)
+            found += [weights @ middle, weights @ second]
+        log_p.append(exact.log_eppf(labels, 1.2) + logsumexp(log_density))
+        moments_of.append(found)
+    p = np.exp(np.array(log_p) - logsumexp(log_p))
+    return p, np.einsum("p,pqi->qi", p, np.array(moments_of))
+
+
+@pytest.mark.slow
+def test_a_gaussian_process_on_top_of_sums_of_rows():
+    """No term depends on one row alone."""
+    with pm.Model() as model:
+        x = dp.DPMixture("x", 1.2, dp.NormalInverseGamma(**NIG), shape=4)
+        curve = pm.Deterministic("curve", pt.constant(np.linalg.cholesky(KERNEL)) @ pm.Normal("z", shape=4))
+        pm.Normal("y", pt.constant(JOINED) @ x + curve, NOISE, observed=SEEN)
+    idata = sampled.sample(model, 15_000, tune=500, chains=2, cores=1, random_seed=4)
+    p, (mean, second, mean_of_curve, second_of_curve) = joined_posterior()
+    exact.assert_matches(exact.codes(idata.posterior["x_labels"].to_numpy()), PARTITIONS, p)
+    for name, expected, square in (("x", mean, second), ("curve", mean_of_curve, second_of_curve)):
+        drawn = idata.posterior[name].to_numpy()
+        for i in range(4):
+            sampled.assert_mean_matches(drawn[:, :, i], expected[i], 4.5)
+            sampled.assert_mean_matches(drawn[:, :, i] ** 2, square[i], 4.5)

@@ -1,4 +1,4 @@
-"""Which step draws hyperparameters and latent rows: that of the labels, or NUTS."""
+"""Which variables the step of the labels draws beside them, and which are left to PyMC."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -52,7 +52,7 @@ from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice, learnt_width
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.tables.checks import without_dims
 
-# Coordinates that are drawn one by one, at most: of more, NUTS makes more of its gradient.
+# Coordinates that are drawn one by one, at most: of more, a gradient tells more.
 MOST_COORDINATES = 16
 # Numbers in the offset of rows that are drawn so, at most, and the most of them times rows: every slice takes the
 # time of all rows some times, and a gradient tells of all numbers at once.
@@ -80,7 +80,7 @@ def _partitions(model: pm.Model) -> list[Variable]:
 def _governing(model: pm.Model, governed: set[Variable], of_rows: set[Variable]) -> set[Variable]:
     """Return the continuous variables on which nothing depends but ``governed`` and each other.
 
-    Angles stay with NUTS: slices of a density that repeats itself for ever would become longer and longer.
+    Angles are not among them: slices of a density that repeats itself for ever would become longer and longer.
     """
     upstream = set(ancestors(list(governed))) - governed - of_rows
     depending = {
