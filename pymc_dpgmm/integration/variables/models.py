@@ -13,12 +13,8 @@ from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.basic import Alloc
-from pytensor.tensor.elemwise import DimShuffle
-from pytensor.tensor.shape import Reshape, SpecifyShape
 
 from pymc_dpgmm.integration.internals.pymc_internals import REGISTRIES, CircularTransform
-from pymc_dpgmm.tables.checks import has_dims
 
 PYTHON_MODE = Mode(linker="py", optimizer="fast_compile")
 
@@ -78,20 +74,6 @@ def _moves_with(model: pm.Model, other: Variable, variable: Variable) -> bool:
     others = set(model.basic_RVs) - {variable}
     constrained = transform.backward(model.rvs_to_values[other], *other.owner.inputs)
     return variable in set(ancestors([constrained], blockers=others))
-
-
-def is_itself(expression: Variable, variable: Variable) -> bool:
-    """Tell whether an expression has the numbers of a variable and nothing else, in their order, in any shape."""
-    while expression is not variable:
-        node = expression.owner
-        if node is None or not (
-            isinstance(node.op, Reshape | SpecifyShape | Alloc)
-            or (has_dims(node.inputs[0]) and not has_dims(expression))
-            or (isinstance(node.op, DimShuffle) and list(node.op.shuffle) == sorted(node.op.shuffle))
-        ):
-            return False
-        expression = node.inputs[0]
-    return True
 
 
 def values_behind(model: pm.Model, roots: Sequence[Variable]) -> list[Variable]:

@@ -152,11 +152,6 @@ class GroupedSeats:
         counts, alpha = self._own(self.group)
         return (np.append(counts, 0.0) + alpha * self._mean_shares()) / (counts.sum() + alpha)
 
-    def group_probabilities(self) -> np.ndarray:
-        """Return the predictive weights of all groups: (J, K + 1)."""
-        counts = np.column_stack([self.counts, np.zeros(self.n_groups)])
-        return (counts + self.alpha[:, None] * self._mean_shares()) / (counts.sum(axis=1) + self.alpha)[:, None]
-
     def weights_of_known(self) -> np.ndarray:
         """Return the predictive weights of all groups for the clusters, and for each component without rows."""
         shares = np.append(self._mean_shares()[:-1], self.empty)
