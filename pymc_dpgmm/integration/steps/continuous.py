@@ -282,15 +282,16 @@ class ContinuousMove:
         self._sampler = NoUTurn(rng, entry, fixed, given, self._lengths, self._max_treedepth)
         return self._sampler
 
-    def _learn(self, learnt: Learnt, told: Told, sampler: NoUTurn, values: np.ndarray) -> None:
+    def _learn(self, learnt: Learnt, told: Told, sampler: NoUTurn, values: np.ndarray, n_clusters: int) -> None:
         """Learn from a move of tuning: of rows, from their numbers and what the rest of the model says of them."""
         learnt.n_moves += 1
         learnt.step_size.learn(told.acceptance_rate)
-        has_changed = learnt.scales.learn(values, sampler.gradient(len(values)))
+        has_changed = learnt.scales.learn(values, sampler.gradient(len(values)), n_clusters)
         further = iter(sampler.further)
         for part in self._parts:
             of_part = [next(further) for _ in range(len(part.values) + 2)]
-            has_changed |= learnt.of_rows[part.name].learn(*of_part[-2:])
+            numbers, gradient = of_part[-2:]
+            has_changed |= learnt.of_rows[part.name].learn(numbers, gradient)
         if has_changed:
             learnt.step_size.restart()
 
@@ -314,7 +315,8 @@ class ContinuousMove:
         vector, scales = sampler.begin(n)
         for name, piece in density.pieces.items():
             vector[piece.start : piece.stop] = point[name].ravel()
-        scales[:m], scales[m : density.n_fixed], at = learnt.scales.scales, 1.0, m
+        n_clusters = sum(len(one.of_clusters[0][0]) for one in moving)
+        scales[:m], scales[m : density.n_fixed], at = learnt.scales.at(n_clusters), 1.0, m
         for one in moving:
             vector[at : at + one.of_rows.size] = one.of_rows.ravel()
             at += one.of_rows.size
@@ -333,7 +335,7 @@ class ContinuousMove:
         if told is None:
             return None
         if tuning:
-            self._learn(learnt, told, sampler, vector[:m])
+            self._learn(learnt, told, sampler, vector[:m], n_clusters)
         for name, piece in density.pieces.items():
             point[name] = vector[piece.start : piece.stop].reshape(piece.shape).astype(self._dtypes[name])
         further = iter(sampler.further)

@@ -21,6 +21,10 @@ FIRST_WINDOW = 10
 SHARE_OF_SCALES = 0.85
 # Bounds of a scale, relative to 1, and where there is nothing to learn from.
 LEAST_SCALE, LARGEST_SCALE = 1e-10, 1e10
+# Bounds of the curvature where there are more or fewer clusters, relative to its mean.
+LEAST_CURVATURE, LARGEST_CURVATURE = 0.5, 8.0
+# Of squares of gradients, relative to their mean.
+LARGEST_SQUARE = 9.0
 
 
 class StepSize:
@@ -81,14 +85,26 @@ class Scales:
     def __init__(self, n: int, tune: int) -> None:
         self.scales = np.ones(n)
         self.observations: np.ndarray | None = None
+        # Of the squares of gradients relative to their mean, by the number of clusters: level, slope, and middle.
+        self._by_clusters = np.ones(n), np.zeros(n), 0.0
         self._end, self._n_drawn, self._window = SHARE_OF_SCALES * tune, 0, FIRST_WINDOW
         self._begin()
 
     def _begin(self) -> None:
         n = len(self.scales)
         self._n, self._means, self._squares = 0, np.zeros((2, n)), np.zeros((2, n))
+        self._of_clusters: list[tuple[int, np.ndarray]] = []
 
-    def learn(self, numbers: np.ndarray, gradient: np.ndarray) -> bool:
+    def at(self, n_clusters: int) -> np.ndarray:
+        """Return the scales where there are so many clusters.
+
+        Given their number, the mean square of a gradient is the mean curvature of the log density.
+        """
+        level, slope, middle = self._by_clusters
+        relative = np.clip(level + slope * (n_clusters - middle), LEAST_CURVATURE, LARGEST_CURVATURE)
+        return self.scales / np.sqrt(relative)
+
+    def learn(self, numbers: np.ndarray, gradient: np.ndarray, n_clusters: int = 0) -> bool:
         """Take a draw into account; tell whether the scales have changed."""
         self._n_drawn += 1
         if self._n_drawn > self._end:
@@ -98,6 +114,7 @@ class Scales:
         offset = seen - self._means
         self._means += offset / self._n
         self._squares += offset * (seen - self._means)
+        self._of_clusters.append((n_clusters, gradient**2))
         if self._n < self._window and self._n_drawn + 1 <= self._end:
             return False
         # A last window that is short would know less than the one before.
@@ -113,5 +130,15 @@ class Scales:
             scales = (of_numbers / of_gradients) ** 0.25
         is_known = np.isfinite(scales) & (scales > 0.0)
         self.scales = np.clip(np.where(is_known, scales, self.scales), LEAST_SCALE, LARGEST_SCALE)
+        clusters = np.array([n for n, _ in self._of_clusters], dtype=np.float64)
+        squares = np.array([square for _, square in self._of_clusters])
+        middle, spread = clusters.mean(), clusters.std()
+        if spread > 0.0:
+            # A few large ones would be a slope by themselves.
+            squares = np.minimum(squares, LARGEST_SQUARE * squares.mean(axis=0))
+            level = squares.mean(axis=0)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                slopes = np.nan_to_num(((clusters - middle) @ squares) / (len(clusters) * spread**2 * level))
+            self._by_clusters = np.ones_like(level), slopes, middle
         mean, slope = self._means
         self.observations = mean + self.scales**2 * slope
