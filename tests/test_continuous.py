@@ -543,3 +543,66 @@ def test_a_gaussian_process_on_top_of_sums_of_rows():
         for i in range(4):
             sampled.assert_mean_matches(drawn[:, :, i], expected[i], 4.5)
             sampled.assert_mean_matches(drawn[:, :, i] ** 2, square[i], 4.5)
+
+
+# --- One latent mixture behind another
+
+
+def drawn_rows(rng, n_draws, mean):
+    """Labels and rows of many draws of a mixture of three rows, from the prior."""
+    p = np.exp([exact.log_eppf(own, 1.0) for own in THREE])
+    labels = THREE[rng.choice(len(THREE), size=n_draws, p=p / p.sum())]
+    variances = 1.0 / rng.gamma(3.0, 1.0, size=(n_draws, 3))
+    means = mean[:, None] + np.sqrt(variances / 0.5) * rng.normal(size=(n_draws, 3))
+    variance, own = (np.take_along_axis(part, labels, axis=1) for part in (variances, means))
+    return labels, own + np.sqrt(variance) * rng.normal(size=(n_draws, 3))
+
+
+THREE = exact.partitions(3)
+BEHIND = {
+    "offset": (lambda x: (0.0, x), lambda x: (np.zeros(len(x)), x)),
+    "base": (lambda x: (0.5 * pt.sum(x), None), lambda x: (0.5 * x.sum(axis=1), 0.0)),
+}
+
+
+@pytest.mark.parametrize(("how", "n_draws"), rest_slow([("offset", 1_500), ("offset", 8_000), ("base", 8_000)]))
+def test_rows_behind_other_rows(how, n_draws):
+    """Importance sampling from the prior."""
+    of_model, of_draws = BEHIND[how]
+    seen = np.array([1.5, 2.0, 0.5])
+    with pm.Model() as model:
+        x = dp.DPMixture("x", 1.0, dp.NormalInverseGamma(0.0, 0.5, 3.0, 1.0), shape=3)
+        mean, offset = of_model(x)
+        u = dp.DPMixture("u", 1.0, dp.NormalInverseGamma(mean, 0.5, 3.0, 1.0), shape=3, offset=offset)
+        pm.Normal("y", u, 0.5, observed=seen)
+        step = dp.DPMixtureStep(model.free_RVs)
+    assert sorted(step.continuous._density.inputs) == ["u_labels", "x_labels"]
+    rng = np.random.default_rng(1)
+    _, rows = drawn_rows(rng, 1_000_000, np.zeros(1_000_000))
+    mean, offset = of_draws(rows)
+    labels, others = drawn_rows(rng, 1_000_000, mean)
+    others = others + offset
+    weights = np.exp(-0.5 * (((seen - others) / 0.5) ** 2).sum(axis=1))
+    weights /= weights.sum()
+    posterior = sampled.sample(model, n_draws, tune=500, chains=2, cores=1, random_seed=2).posterior
+    own, sums = posterior["x"].sum("x_dim_0").to_numpy(), rows.sum(axis=1)
+    for drawn, values in (
+        (own, sums),
+        (own**2, sums**2),
+        (posterior["u"].sum("u_dim_0").to_numpy(), others.sum(axis=1)),
+        (posterior["u_n_clusters"].to_numpy(), labels.max(axis=1) + 1.0),
+    ):
+        expected = weights @ values
+        error = np.sqrt(weights**2 @ (values - expected) ** 2)
+        ess = float(az.ess(drawn))
+        assert abs(drawn.mean() - expected) < 4.5 * np.hypot(error, drawn.std() / np.sqrt(ess))
+
+
+def test_steps_do_not_vanish_where_a_gradient_is_no_number():
+    size = StepSize(0.8)
+    for _ in range(3):
+        for _ in range(2_000):
+            size.learn(0.0)
+        size.restart()
+    size.end()
+    assert 0.0 < size.size < 1e-5

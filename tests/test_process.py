@@ -1314,3 +1314,23 @@ def test_single_precision():
         )
     assert idata["posterior"]["t"].dtype == np.float32
     assert np.isfinite(idata["posterior"]["t"]).all()
+
+
+@pytest.mark.parametrize("n_draws", rest_slow([1_500, 15_000]))
+def test_partitions_in_single_precision(n_draws):
+    """Densities of single precision are read as what they are; splits would hide what scans do."""
+    y = np.array([-0.8, 0.1, 1.3])
+    with pytensor.config.change_flags(floatX="float32"), pm.Model() as model:
+        t = dp.DirichletProcess("t", 1.0, pm.Normal.dist(0.0, 1.0), shape=3)
+        pm.Normal("y", t, 0.5, observed=y.astype("float32"))
+        idata = sampled.sample(
+            model, n_draws, tune=200, chains=2, cores=1, random_seed=1, dpmixture={"atoms": {"split_merge": 0}}
+        )
+    labels = exact.partitions(3)
+    log_p = [
+        exact.log_eppf(p, 1.0) + stats.multivariate_normal.logpdf(y, cov=(p[:, None] == p) + 0.25 * np.eye(3))
+        for p in labels
+    ]
+    exact.assert_matches(
+        exact.codes(idata.posterior["t_labels"].to_numpy()), labels, np.exp(log_p - logsumexp(log_p))
+    )

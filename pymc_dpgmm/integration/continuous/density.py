@@ -118,27 +118,32 @@ class JointDensity:
         by_value = {value: _like(variable, value) for value, variable in own.items()}
         of_parts = {value: _like(graph, value) for part in parts for value, graph in part.values.items()}
         rest = _rest(model, {*values, *of_parts}, {rv for part in parts for rv in part.variables})
-        # Values of parts may depend on variables that move, so that these are replaced last.
-        placed = clone_replace([rest, *of_parts.values()], of_parts, rebuild_strict=False)
-        rest, *placed = clone_replace(placed, by_value, rebuild_strict=False)
-        numbers, wanted = [part.numbers for part in parts], [*own.values()]
-        (rest,) = _differentiable([rest])
-        slopes = grad(rest, [*wanted, *numbers], disconnected_inputs="ignore")
-        of_rest, pulls = slopes[: len(own)], slopes[len(own) :]
+        # Values of a part may depend on those of another one, and all on variables that move.
+        placed = clone_replace(_replaced([rest, *of_parts.values()], of_parts), by_value, rebuild_strict=False)
         prior = pt.add(pt.constant(0.0), *(part.log_density for part in parts))
-        graphs = clone_replace([prior, *(part.expression for part in parts)], by_value, rebuild_strict=False)
-        prior, *expressions = _differentiable(graphs)
+        graphs = _replaced([prior, *(part.expression for part in parts)], of_parts)
+        prior, *expressions = _differentiable(clone_replace(graphs, by_value, rebuild_strict=False))
+        rest, *placed = placed
+        (rest,) = _differentiable([rest])
+        numbers = [part.numbers for part in parts]
+        of_rest = grad(rest, [*own.values(), *numbers], disconnected_inputs="ignore")
+        of_rest, pulls = of_rest[: len(own)], of_rest[len(own) :]
+        by_number = dict(zip(numbers, expressions, strict=True))
+        prior, *expressions = _replaced([prior, *expressions], by_number)
+        # The chain rule, with the gradient of the rest in the numbers as a constant.
+        known = [pull.type() for pull in pulls]
+        through = [(pull * graph).sum() for pull, graph in zip(known, expressions, strict=True)]
         moving = [variable for part in parts for variable in part.of_rows]
         of_clusters = [variable for part in parts for variable in part.of_clusters]
-        wanted += [*moving, *of_clusters]
-        known = dict(zip(expressions, pulls, strict=True))
-        slopes = grad(prior, wanted, known_grads=known, disconnected_inputs="ignore")
+        wanted = [*own.values(), *moving, *of_clusters]
+        slopes = grad(pt.add(prior, *through) if through else prior, wanted, disconnected_inputs="ignore")
         slopes[: len(own)] = [a + b for a, b in zip(slopes, of_rest, strict=False)]
         gradient = pt.concatenate([slope.ravel() for slope in slopes])
         seen, ends = [], iter(placed)
-        for part, slope in zip(parts, pulls, strict=True):
-            seen += [*(next(ends) for _ in part.values), part.numbers, slope]
+        for part, pull in zip(parts, pulls, strict=True):
+            seen += [*(next(ends) for _ in part.values), part.numbers, pull]
         outputs = [(rest + prior).astype("float64"), gradient, *seen]
+        outputs = clone_replace(outputs, dict(zip(known, pulls, strict=True)), rebuild_strict=False)
         by_number = dict(zip(numbers, expressions, strict=True))
         outputs = clone_replace(outputs, by_number, rebuild_strict=False)
         vector = pt.dvector("vector")
@@ -162,6 +167,14 @@ class JointDensity:
         self.inputs = [str(value.name) for value in behind]
         fixed = [variable for part in parts for variable in part.fixed]
         self.function = DirectFunction([vector, *fixed, *behind], outputs, **(compile_kwargs or {}))
+
+
+def _replaced(graphs: Sequence[Variable], by: Mapping[Variable, Variable]) -> list[Variable]:
+    """Return graphs without some variables, also where what takes the place of one depends on another."""
+    found = list(graphs)
+    while not set(by).isdisjoint(ancestors(found)):
+        found = clone_replace(found, by, rebuild_strict=False)
+    return found
 
 
 def _rest(model: pm.Model, moving: set[Variable], without: set[Variable]) -> Variable:

@@ -250,7 +250,8 @@ class AtomDensities:
 
     @cached_property
     def _by_row(self) -> Callable[..., np.ndarray]:
-        return self._compiled(self.atoms, self._terms.by_atom(self.atoms, self._n_atoms))
+        # Compiled code reads double precision.
+        return self._compiled(self.atoms, self._terms.by_atom(self.atoms, self._n_atoms).astype("float64"))
 
     @cached_property
     def _by_free_row(self) -> "_Function":

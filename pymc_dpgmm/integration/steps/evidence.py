@@ -58,7 +58,9 @@ class ClustersOfMixture:
         given, slots = state.tables[self.view], state.order[: state.n_clusters]
         labels = places_among(slots, state.slots_of_rows(self.view))
         sizes = np.bincount(labels, minlength=len(slots))
-        return RowsOfClusters(np.ascontiguousarray(given.values - given.rows), members_of_clusters(labels), sizes)
+        return RowsOfClusters(
+            np.ascontiguousarray(given.values - given.rows, dtype=np.float64), members_of_clusters(labels), sizes
+        )
 
 
 class EvidenceOfMixture:

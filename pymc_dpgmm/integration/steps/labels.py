@@ -316,6 +316,7 @@ class LabelsStep(PartitionStep):
             told = self.continuous.draw(self.rng, point, held, self.learnt, self.tune)
             # Priors, and other rows, may depend on what has moved.
             if not self._take(point, held):
+                self.prepared = held
                 return told
         for position in self._with_rows:
             target = self.targets[position]

@@ -50,13 +50,13 @@ class PointFunction:
         until ``pm.set_data`` changes the data.
         """
         if self._names:
-            arrays = [point[name] for name in self._names]
+            arrays = [*(point[name] for name in self._names), *(v.get_value(borrow=True) for v in self._shared)]
             if self._last is None or not all(map(operator.is_, arrays, self._last_of)):
                 self._last_of = arrays
                 if self._direct is not None:
                     self._last = [read(point) for read in self._direct]
                 else:
-                    self._last = self._evaluate(*arrays)
+                    self._last = self._evaluate(*arrays[: len(self._names)])
             return self._last
         shared = [variable.get_value(borrow=True) for variable in self._shared]
         if self._last is None or any(new is not old for new, old in zip(shared, self._last_shared, strict=True)):

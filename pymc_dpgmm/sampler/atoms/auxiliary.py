@@ -247,7 +247,7 @@ def scan(
     places = np.arange(n_atoms)
     auxiliary = np.arange(n_clusters, n_clusters + m)
     next_double, bit_state = bits_of_generator(rng)
-    densities = np.ascontiguousarray(densities)
+    densities = np.ascontiguousarray(densities, dtype=np.float64)
     row, n_moved, n_active, next_atom = 0, 0, n_clusters, n_clusters + m
     slots_beside = np.zeros(n_atoms, dtype=np.int64)
     if beside is not None:

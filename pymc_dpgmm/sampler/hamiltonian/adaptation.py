@@ -6,7 +6,8 @@ The size is that of dual averaging (Nesterov 2009; Hoffman and Gelman 2014, sect
 
 for numbers q and gradients g of the log density: the standard deviation where a density is normal, and for any
 other what makes numbers and gradients alike (Seyboldt, Carlson and Carpenter 2024). Each is learnt from the
-draws of a window, whose length doubles.
+draws of a window, whose length doubles. Where there are more clusters, the density bends more in what their base
+measure depends on: scales are divided by the root of the curvature there, relative to its mean.
 """
 
 import math
@@ -16,6 +17,8 @@ import numpy as np
 # The constants of Hoffman and Gelman (2014).
 GAMMA, T_0, KAPPA = 0.05, 10.0, 0.75
 FIRST_SIZE = 0.1
+# Steps become shorter for ever where a gradient is not a number.
+LEAST_SIZE = 1e-10
 FIRST_WINDOW = 10
 # The share of tuning after which scales stay.
 SHARE_OF_SCALES = 0.85
@@ -48,6 +51,7 @@ class StepSize:
 
     def restart(self) -> None:
         """Begin anew at the present size, since scales have changed."""
+        self.size = max(self.size, LEAST_SIZE)
         self._target, self._sum, self._t = math.log(10.0 * self.size), 0.0, 0
         self._log_average = math.log(self.size)
 
@@ -58,7 +62,7 @@ class StepSize:
         log_size = self._target - math.sqrt(self._t) / GAMMA * self._sum / (self._t + T_0)
         share = self._t**-KAPPA
         self._log_average += share * (log_size - self._log_average)
-        self.size = math.exp(log_size)
+        self.size = max(math.exp(log_size), LEAST_SIZE)
 
     def end(self) -> None:
         """Keep the average of the sizes, if any was learnt."""
@@ -85,24 +89,24 @@ class Scales:
     def __init__(self, n: int, tune: int) -> None:
         self.scales = np.ones(n)
         self.observations: np.ndarray | None = None
-        # Of the squares of gradients relative to their mean, by the number of clusters: level, slope, and middle.
-        self._by_clusters = np.ones(n), np.zeros(n), 0.0
+        # How squares of gradients, relative to their mean, grow with the number of clusters, from its mean on.
+        self._slopes, self._middle = np.zeros(n), 0.0
         self._end, self._n_drawn, self._window = SHARE_OF_SCALES * tune, 0, FIRST_WINDOW
         self._begin()
 
     def _begin(self) -> None:
         n = len(self.scales)
         self._n, self._means, self._squares = 0, np.zeros((2, n)), np.zeros((2, n))
-        self._of_clusters: list[tuple[int, np.ndarray]] = []
+        # Sums of squares of gradients, and of these times numbers of clusters; of such numbers, and their squares.
+        self._curvatures, self._clusters = np.zeros((2, n)), np.zeros(2)
 
     def at(self, n_clusters: int) -> np.ndarray:
         """Return the scales where there are so many clusters.
 
         Given their number, the mean square of a gradient is the mean curvature of the log density.
         """
-        level, slope, middle = self._by_clusters
-        relative = np.clip(level + slope * (n_clusters - middle), LEAST_CURVATURE, LARGEST_CURVATURE)
-        return self.scales / np.sqrt(relative)
+        relative = 1.0 + self._slopes * (n_clusters - self._middle)
+        return self.scales / np.sqrt(np.clip(relative, LEAST_CURVATURE, LARGEST_CURVATURE))
 
     def learn(self, numbers: np.ndarray, gradient: np.ndarray, n_clusters: int = 0) -> bool:
         """Take a draw into account; tell whether the scales have changed."""
@@ -114,7 +118,12 @@ class Scales:
         offset = seen - self._means
         self._means += offset / self._n
         self._squares += offset * (seen - self._means)
-        self._of_clusters.append((n_clusters, gradient**2))
+        square = gradient**2
+        if self._n > FIRST_WINDOW:
+            # A few large ones would be a slope by themselves.
+            square = np.minimum(square, LARGEST_SQUARE * self._curvatures[0] / (self._n - 1))
+        self._curvatures += np.array([square, n_clusters * square])
+        self._clusters += n_clusters, n_clusters**2
         if self._n < self._window and self._n_drawn + 1 <= self._end:
             return False
         # A last window that is short would know less than the one before.
@@ -130,15 +139,13 @@ class Scales:
             scales = (of_numbers / of_gradients) ** 0.25
         is_known = np.isfinite(scales) & (scales > 0.0)
         self.scales = np.clip(np.where(is_known, scales, self.scales), LEAST_SCALE, LARGEST_SCALE)
-        clusters = np.array([n for n, _ in self._of_clusters], dtype=np.float64)
-        squares = np.array([square for _, square in self._of_clusters])
-        middle, spread = clusters.mean(), clusters.std()
-        if spread > 0.0:
-            # A few large ones would be a slope by themselves.
-            squares = np.minimum(squares, LARGEST_SQUARE * squares.mean(axis=0))
-            level = squares.mean(axis=0)
+        squares, products = self._curvatures / self._n
+        self._middle, of_clusters = self._clusters / self._n
+        variance = of_clusters - self._middle**2
+        if variance > 0.0:
             with np.errstate(divide="ignore", invalid="ignore"):
-                slopes = np.nan_to_num(((clusters - middle) @ squares) / (len(clusters) * spread**2 * level))
-            self._by_clusters = np.ones_like(level), slopes, middle
+                self._slopes = np.nan_to_num(
+                    (products - self._middle * squares) / (variance * squares), posinf=0.0
+                )
         mean, slope = self._means
         self.observations = mean + self.scales**2 * slope

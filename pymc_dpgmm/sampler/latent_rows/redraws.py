@@ -400,7 +400,7 @@ def _take_drawn(work: Work, table: Table, drawn: dict[str, np.ndarray]) -> None:
     normal = table.family.component.normal_rows
     assert normal is not None
     means, roots = normal(drawn, table.values)
-    work.means[: len(means)], roots = means, np.ascontiguousarray(roots)
+    work.means[: len(means)], roots = means, np.ascontiguousarray(roots, dtype=np.float64)
     take_clusters(work.address, address_of(roots), int(roots.ndim == 3))
 
 
@@ -448,5 +448,5 @@ def row_of_base(table: Table, d: int) -> RowOfBase:
     spread = np.mean((0.5 * (high - low)) ** 2, axis=0)
     within = np.linalg.inv(_precisions(roots).mean(axis=0))
     precision = np.linalg.inv(within + np.diag(spread))
-    middle, precision = np.ascontiguousarray(middle), np.ascontiguousarray(precision)
+    middle, precision = (np.ascontiguousarray(own, dtype=np.float64) for own in (middle, precision))
     return RowOfBase(middle, precision, 0.5 * float(np.linalg.slogdet(precision)[1]))
