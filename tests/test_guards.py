@@ -256,8 +256,10 @@ def test_single_precision_beside_missing_entries_that_nuts_would_sample():
         y = dp.DPMixture("y", 1.0, base, observed=rows, unit=[0, 0, 1, 1])
         pm.Normal("z", 0.0, 1.0)
         with pytest.raises(NotImplementedError, match="y_missing has double precision"):
-            pm.sample(5, tune=5, chains=1, progressbar=False)
+            pm.sample(5, tune=5, chains=1, progressbar=False, dpmixture={"continuous": "nuts"})
+        drawn = pm.sample(20, tune=20, chains=1, progressbar=False, compute_convergence_checks=False).posterior
     assert y is not None
+    assert len(np.unique(drawn["y_missing"])) > 10
 
 
 @pytest.mark.parametrize("kind", [list, np.int64, np.int16, np.float64, np.uint8, pd.Series])

@@ -163,11 +163,12 @@ def test_what_is_continuous_is_drawn_with_latent_rows(build):
     assert others == []
 
 
-def test_a_number_without_its_rows_is_refused():
+def test_a_number_without_its_rows_moves_given_these():
     with pm.Model() as model:
         slopes()
-        with pytest.raises(ValueError, match="slope can be drawn here together with latent rows"):
-            dp.DPMixtureStep([model["x_labels"], model["slope"]])
+        step = dp.DPMixtureStep([model["x_labels"], model["slope"]])
+    assert step.continuous.watched == ["slope"]
+    assert step.latent == [[]]
 
 
 def negative_binomial(theta, **given):

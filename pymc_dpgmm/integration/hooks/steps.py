@@ -23,7 +23,7 @@ def compiling_meanwhile(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def assigned_with_labels(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return PyMC's making of steps, in which hyperparameters and latent rows go to the labels' step or to NUTS.
+    """Return PyMC's making of steps, in which all that is continuous goes to the step of the labels.
 
     PyMC assigns variables before it looks at options. A model in which NUTS has nothing to do ignores its options.
     """

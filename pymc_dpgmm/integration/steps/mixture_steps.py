@@ -144,7 +144,8 @@ class DPMixtureStep(LabelsStep):
         model, values = kwargs["model"], kwargs["vars"]
         given = [model.values_to_rvs[value] for value in values]
         labels = [rv for rv in given if is_labels(rv)]
-        known, moving = drawn_with_labels(model), moved_together(model, values)
+        known = drawn_with_labels(model)
+        moving = moved_together(model, values) if kwargs.get("continuous") is None else []
         others = {name: option for name, option in kwargs.items() if name not in (*ASSIGNED, "vars")}
         for_this_step: list[Any] = []
         for_concentrations: list[Any] = []
@@ -261,7 +262,7 @@ class DPMixtureStep(LabelsStep):
         kinds: dict[str, list[Variable]] = {
             kind: [] for kind in ("labels", "imputed", "concentrations", "hyperparameters", "rows", "continuous")
         }
-        moving = moved_together(model, values)
+        moving = moved_together(model, values) if continuous is None else []
         for value in values:
             rv = model.values_to_rvs[value]
             if is_openers(rv):
@@ -275,11 +276,6 @@ class DPMixtureStep(LabelsStep):
             kind = "labels" if is_labels(rv) else "imputed" if is_missing(rv) else "concentrations"
             kind = "hyperparameters" if rv in known else "rows" if rv in known_rows else kind
             kind = "continuous" if value in moving else kind
-            if kind == "concentrations" and known_rows and concentration_of(model, rv)[0] is None:
-                raise ValueError(
-                    f"{rv.name} can be drawn here together with latent rows only: give these too, or leave it to "
-                    "another step"
-                )
             kinds[kind].append(value)
         self._setup(
             kinds["labels"],

@@ -1,6 +1,5 @@
 """Evaluate expressions of a model at a point of its value variables."""
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +17,8 @@ from pymc_dpgmm.integration.variables.models import interpreted
 class PointFunction:
     """Evaluates expressions of a model's random variables at a point of its value variables.
 
+    Nothing is kept by the arrays of a point: in processes of its own, PyMC writes each draw into the same ones.
+
     Parameters
     ----------
     model : pm.Model
@@ -29,11 +30,10 @@ class PointFunction:
         direct = [_read_directly(model, expression) for expression in expressions]
         self._direct = None if None in direct else [read for read in direct if read is not None]
         self._last: list[np.ndarray] | None = None
-        self._last_of: list[np.ndarray] = []
         self._last_shared: list[Any] = []
         if self._direct is not None:
             behind = set(ancestors(expressions, blockers=model.free_RVs))
-            self._names = [model.rvs_to_values[rv].name for rv in model.free_RVs if rv in behind]
+            self._names = [rv.name for rv in model.free_RVs if rv in behind]
             self._shared = []
             return
         outputs = model.replace_rvs_by_values(list(expressions))
@@ -44,20 +44,11 @@ class PointFunction:
         self._function = interpreted(inputs, outputs)
 
     def __call__(self, point: dict[str, np.ndarray]) -> list[np.ndarray]:
-        """Return the values.
-
-        They are the same list where the arrays in the point are those of the last call; without random inputs,
-        until ``pm.set_data`` changes the data.
-        """
+        """Return the values. Without random inputs they are kept until ``pm.set_data`` changes the data."""
+        if self._names and self._direct is not None:
+            return [read(point) for read in self._direct]
         if self._names:
-            arrays = [*(point[name] for name in self._names), *(v.get_value(borrow=True) for v in self._shared)]
-            if self._last is None or not all(map(operator.is_, arrays, self._last_of)):
-                self._last_of = arrays
-                if self._direct is not None:
-                    self._last = [read(point) for read in self._direct]
-                else:
-                    self._last = self._evaluate(*arrays[: len(self._names)])
-            return self._last
+            return self._evaluate(*(point[name] for name in self._names))
         shared = [variable.get_value(borrow=True) for variable in self._shared]
         if self._last is None or any(new is not old for new, old in zip(shared, self._last_shared, strict=True)):
             self._last = self._evaluate()
