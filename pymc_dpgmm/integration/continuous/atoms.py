@@ -111,7 +111,7 @@ class AtomsPart:
         """Return location and precision of the base in free form, (1, D) each, or what is learnt."""
         locations, precisions = [], []
         for entry, shape, columns in densities.continuous:
-            found = _location_and_scale(entry.drawn, entry.atoms, densities.atoms)
+            found = _location_and_scale(entry.drawn, densities.atoms)
             if found is None:
                 locations.append(of_base[:1, columns])
                 precisions.append(of_base[1:, columns])
@@ -122,9 +122,7 @@ class AtomsPart:
         return pt.concatenate(locations, axis=1), pt.concatenate(precisions, axis=1)
 
 
-def _location_and_scale(
-    drawn: Variable, atoms: Variable, others: Sequence[Variable]
-) -> tuple[Variable, Variable] | None:
+def _location_and_scale(drawn: Variable, others: Sequence[Variable]) -> tuple[Variable, Variable] | None:
     """Return those of a base's distribution, in free form, unless it has none or they are those of other atoms."""
     op = drawn.owner.op
     places = next((own for kind, own in _SCALED.items() if isinstance(op, kind)), None)
@@ -132,8 +130,6 @@ def _location_and_scale(
         return None
     params = op.dist_params(drawn.owner)
     location, scale = params[places[0]], params[places[1]]
-    found = (
-        location,
-        pt.sqrt(pt.diagonal(scale, axis1=-2, axis2=-1)) if isinstance(op, basic.MvNormalRV) else scale,
-    )
-    return None if set(others) & set(ancestors(found)) else found
+    if isinstance(op, basic.MvNormalRV):
+        scale = pt.sqrt(pt.diagonal(scale, axis1=-2, axis2=-1))
+    return None if set(others) & set(ancestors([location, scale])) else (location, scale)

@@ -74,11 +74,7 @@ class GroupedTarget(LabelsTarget):
     def _group_alphas(self, alpha: np.ndarray) -> np.ndarray:
         alpha = np.asarray(alpha, dtype=np.float64)
         n_groups = self.groups.n_groups
-        return (
-            np.full(n_groups, float(alpha))
-            if alpha.ndim == 0
-            else np.ascontiguousarray(alpha[:n_groups], dtype=np.float64)
-        )
+        return np.full(n_groups, float(alpha)) if alpha.ndim == 0 else np.ascontiguousarray(alpha[:n_groups])
 
     def prior(self, point: dict[str, np.ndarray]) -> GibbsType | None:
         """Return a prior that ignores groups, for searches and proposals; None outside the support."""
