@@ -6,6 +6,7 @@ import sys
 import cloudpickle
 import numpy as np
 import pymc as pm
+import pytensor
 import pytest
 from support.model_kinds import KINDS, model_of
 from support.sampled import sample
@@ -31,6 +32,7 @@ def drawn(step, point, seed):
 
 def drawn_elsewhere(pipe):
     """Draw with every step that comes through a pipe, in another process, until None comes."""
+    pytensor.config.numba__fastmath = False
     for pickled, point in iter(pipe.recv, None):
         pipe.send(drawn(cloudpickle.loads(pickled), point, 5))
 
@@ -65,6 +67,8 @@ def test_steps_draw_the_same_in_a_process_that_they_are_sent_to(kind, process, m
 
     model = model_of(kind)
     monkeypatch.setattr(pm.sampling.mcmc, "_mp_sample", begin)
+    # With it, the rounding of code that has just been compiled is not that of the same code from disk.
+    monkeypatch.setattr(pytensor.config, "numba__fastmath", False)
     with pytest.raises(SentError):
         sample(model, DRAWS, tune=TUNE, chains=2, cores=2, random_seed=1)
     own = drawn(sent["step"], sent["point"], 5)

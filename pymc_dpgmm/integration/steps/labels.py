@@ -32,12 +32,7 @@ from pymc_dpgmm.integration.steps.statistics import OF_CHAINS_ALONE, OF_PARTITIO
 from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared, is_labels
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
 from pymc_dpgmm.native.compiled import compiling
-from pymc_dpgmm.sampler.amounts import (
-    REDRAWS_OF_ROWS,
-    ROWS_TOO_MANY_TO_RECOMBINE,
-    SWEEPS_ALONE,
-    SWEEPS_BESIDE_OTHERS,
-)
+from pymc_dpgmm.sampler.amounts import ROWS_TOO_MANY_TO_RECOMBINE, SWEEPS_ALONE, SWEEPS_BESIDE_OTHERS
 from pymc_dpgmm.sampler.hamiltonian.no_u_turn import Told
 from pymc_dpgmm.sampler.tuning.comparison import STAYED
 from pymc_dpgmm.sampler.tuning.corrected import CorrectedSchedule
@@ -320,7 +315,7 @@ class LabelsStep(PartitionStep):
                 return told
         for position in self._with_rows:
             target = self.targets[position]
-            for latent in self.latent[position] * REDRAWS_OF_ROWS:
+            for latent in self.latent[position]:
                 anchor = self.anchors.setdefault(latent.name, Anchor())
                 held[position], accepted = latent.draw(self.rng, point, target, held[position], anchor, self.tune)
                 self._accepted[position][latent.statistic] = accepted

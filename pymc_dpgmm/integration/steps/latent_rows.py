@@ -21,6 +21,7 @@ from pymc_dpgmm.integration.variables import (
 )
 from pymc_dpgmm.integration.variables.atoms import has_atoms
 from pymc_dpgmm.integration.variables.models import with_densities
+from pymc_dpgmm.sampler.amounts import REDRAWS_OF_ROWS
 from pymc_dpgmm.sampler.latent_rows import expansions, redraws, row_density
 from pymc_dpgmm.sampler.latent_rows.expansions import LEAST_DISTANCE
 from pymc_dpgmm.sampler.latent_rows.moving_rows import MovingRows
@@ -166,13 +167,13 @@ class LatentRows:
         if moving is None or not moving.is_of(rng, state, density):
             moving = self._moving = MovingRows(rng, state, self._view, d, density, self._work)
         moving.begin(anchor.rows - added, anchor.distances())
-        n_accepted = redraw(moving, moves_labels, anchor.of_base)
+        n_accepted = sum(redraw(moving, moves_labels, anchor.of_base) for _ in range(REDRAWS_OF_ROWS))
         drawn = state.tables[self._view].values[:, :d] + added
         if tuning:
             anchor.learn(drawn)
         point[self.name] = drawn.reshape(present.shape).astype(present.dtype)
         noted = target.with_drawn_rows(point, prepared, self._view, self.name)
-        return noted._replace(labels=target.labels_of(state)), n_accepted / len(rows)
+        return noted._replace(labels=target.labels_of(state)), n_accepted / (REDRAWS_OF_ROWS * len(rows))
 
     def _check_rows(self, rows: np.ndarray, state: State, density: RowDensity) -> None:
         """Raise, at the first draw of a chain, if rows (n, d) have no density."""

@@ -13,11 +13,15 @@ from pytensor.tensor.basic import Alloc
 from pymc_dpgmm.integration.internals.pymc_internals import LogTransform
 from pymc_dpgmm.integration.variables.models import interpreted
 
+# Numbers of a point for which values are kept.
+MOST_KEPT = 64
+
 
 class PointFunction:
     """Evaluates expressions of a model's random variables at a point of its value variables.
 
-    Nothing is kept by the arrays of a point: in processes of its own, PyMC writes each draw into the same ones.
+    Values are kept for the numbers of a point, if these are few, and never for its arrays: in processes of its
+    own, PyMC writes each draw into the same ones.
 
     Parameters
     ----------
@@ -30,10 +34,11 @@ class PointFunction:
         direct = [_read_directly(model, expression) for expression in expressions]
         self._direct = None if None in direct else [read for read in direct if read is not None]
         self._last: list[np.ndarray] | None = None
+        self._last_inputs: list[bytes] = []
         self._last_shared: list[Any] = []
         if self._direct is not None:
             behind = set(ancestors(expressions, blockers=model.free_RVs))
-            self._names = [rv.name for rv in model.free_RVs if rv in behind]
+            self._names = [model.rvs_to_values[rv].name for rv in model.free_RVs if rv in behind]
             self._shared = []
             return
         outputs = model.replace_rvs_by_values(list(expressions))
@@ -44,25 +49,34 @@ class PointFunction:
         self._function = interpreted(inputs, outputs)
 
     def __call__(self, point: dict[str, np.ndarray]) -> list[np.ndarray]:
-        """Return the values. Without random inputs they are kept until ``pm.set_data`` changes the data."""
-        if self._names and self._direct is not None:
-            return [read(point) for read in self._direct]
-        if self._names:
-            return self._evaluate(*(point[name] for name in self._names))
+        """Return the values, which must not be changed: the same list until numbers or the model's data change."""
+        given = [np.asarray(point[name]) for name in self._names]
+        if sum(array.size for array in given) > MOST_KEPT:
+            return self._evaluate(given, point)
+        inputs = [array.tobytes() for array in given]
         shared = [variable.get_value(borrow=True) for variable in self._shared]
-        if self._last is None or any(new is not old for new, old in zip(shared, self._last_shared, strict=True)):
-            self._last = self._evaluate()
-            self._last_shared = shared
+        is_kept = self._last is not None and inputs == self._last_inputs
+        if not is_kept or any(new is not old for new, old in zip(shared, self._last_shared, strict=True)):
+            values = self._evaluate(given, point)
+            # Arrays of the point are written to.
+            self._last = [value.copy() if _may_be_of(value, given) else value for value in values]
+            self._last_inputs, self._last_shared = inputs, shared
+        assert self._last is not None
         return self._last
 
-    def _evaluate(self, *inputs: np.ndarray) -> list[np.ndarray]:
+    def _evaluate(self, inputs: Sequence[np.ndarray], point: dict[str, np.ndarray]) -> list[np.ndarray]:
         if self._direct is not None:
-            return [read({}) for read in self._direct]
+            return [read(point) for read in self._direct]
         # PyMC masks missing entries of pm.Data.
         return [
             np.ma.filled(value, np.nan) if isinstance(value, np.ma.MaskedArray) else value
             for value in self._function(*inputs)
         ]
+
+
+def _may_be_of(value: Any, arrays: Sequence[np.ndarray]) -> bool:
+    """Tell whether a value may share memory with one of some arrays."""
+    return isinstance(value, np.ndarray) and any(np.may_share_memory(value, array) for array in arrays)
 
 
 def _read_directly(model: pm.Model, expression: Variable) -> Callable[[dict[str, np.ndarray]], np.ndarray] | None:
