@@ -7,7 +7,6 @@ import pytest
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters
-from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice, learnt_width
 
 Y = np.array([-1.0, 0.2, 0.3, 2.0])
 
@@ -75,14 +74,6 @@ def test_angles_are_left_to_nuts():
         mu, tau = pm.VonMises("mu", 0.0, 1.0), pm.Gamma("tau", 2.0, 1.0)
         dp.DPMixture("y", 1.0, dp.VonMises(mu, tau, 2.0), observed=Y)
     assert hyperparameters(model) == [tau]
-
-
-def test_a_slice_without_an_end_ends():
-    """Widths are halved then, and the present value stays."""
-    sliced = draw_slice(np.random.default_rng(1), lambda u: 0.0, 0.0, 0.0, 1e308)
-    assert sliced.drawn == 0.0
-    assert sliced.length == np.inf
-    assert learnt_width(1e308, sliced.length) == 5e307
 
 
 @pytest.mark.interpreted

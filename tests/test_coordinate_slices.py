@@ -1,16 +1,19 @@
-"""Draws of hyperparameters without Python, beside the same draws in Python."""
+"""Draws of hyperparameters by slices, without Python and with it."""
 
 import cloudpickle
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 import sampled
 from pytensor.raise_op import Assert
+from slices import draw_slice, learnt_width
 from slowly import rest_slow
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.integration.steps.hyperparameters import Hyperparameters
+from pymc_dpgmm.native.array_calls import NativeCall, PythonCall
 from pymc_dpgmm.sampler.hyperparameters.coordinate_slices import CoordinateSlices
 
 RNG = np.random.default_rng(8)
@@ -137,13 +140,19 @@ def n_native(monkeypatch):
     """How many draws were made without Python."""
     found = []
     draw = CoordinateSlices.draw
-    monkeypatch.setattr(CoordinateSlices, "draw", lambda *given: found.append(1) or draw(*given))
+
+    def counted(slices, *given):
+        if isinstance(slices._entry, NativeCall):
+            found.append(1)
+        return draw(slices, *given)
+
+    monkeypatch.setattr(CoordinateSlices, "draw", counted)
     return found
 
 
 @pytest.mark.parametrize("build", rest_slow(NATIVE, 3))
 def test_draws_are_those_of_python(build, n_native, monkeypatch):
-    """The density, its support, the slices and their widths, from the same random numbers.
+    """The density, and its support, from the same random numbers.
 
     Up to rounding: after more draws, labels may part where two choices are equally probable.
     """
@@ -151,11 +160,58 @@ def test_draws_are_those_of_python(build, n_native, monkeypatch):
     # Once for each group of variables.
     n_draws = len(n_native)
     assert n_draws in (25, 50)
-    monkeypatch.setattr(Hyperparameters, "_native_slices", lambda *_: None)
+    monkeypatch.setattr(Hyperparameters, "_may_be_native", lambda _: False)
     in_python = draws(build, 15)
     assert len(n_native) == n_draws
     for name in native:
         np.testing.assert_allclose(native[name], in_python[name], rtol=1e-7, atol=1e-9, err_msg=str(name))
+
+
+DENSITIES = {
+    "normal": lambda u: -0.5 * u * u,
+    "two bounds": lambda u: np.inf if u > 0.9 else np.nan if u < -0.4 else -0.5 * u * u,
+    "a wall": lambda u: 0.0 if 0.0 < u < 1e-3 else -np.inf,
+}
+
+
+def sliced_in_compiled_code(at, x, widths):
+    """A function that draws a number by a density in Python, and returns how many numbers were impossible."""
+    entry = PythonCall(lambda values: [np.array(at(float(values[0])))], [(x.dtype, 1)])
+    slices = CoordinateSlices(entry, [np.empty(1)], 0)
+    return lambda rng: slices.draw(rng, [x], [x], [widths], True)
+
+
+def test_a_slice_without_an_end_ends():
+    """Widths are halved then, and the present value stays."""
+    x, widths = np.zeros(1), np.full(1, 1e308)
+    draw = sliced_in_compiled_code(lambda u: 0.0, x, widths)
+    assert draw(np.random.default_rng(1)) == 0
+    assert x[0] == 0.0
+    assert widths[0] == 5e307
+
+
+@pytest.mark.parametrize("width", [1e-2, 1.0])
+@pytest.mark.parametrize("of", DENSITIES)
+def test_slices_are_those_of_python(of, width):
+    """The numbers, the widths and the count of what is impossible, from the same random numbers."""
+    at, n = DENSITIES[of], 300
+    x, widths = np.full(1, 5e-4), np.full(1, width)
+    draw, rng = sliced_in_compiled_code(at, x, widths), np.random.default_rng(4)
+    own_rng, own, own_width = np.random.default_rng(4), 5e-4, width
+    for _ in range(n):
+        n_impossible = draw(rng)
+        sliced = draw_slice(own_rng, at, own, at(own), own_width)
+        own, own_width = sliced.drawn, learnt_width(own_width, sliced.length)
+        assert n_impossible == sliced.n_impossible
+        np.testing.assert_allclose([x[0], widths[0]], [own, own_width], rtol=1e-9, atol=1e-12)
+
+
+def test_numbers_of_single_precision_are_drawn_as_those_of_double_precision():
+    """What a step writes has the type of the variable."""
+    with pytensor.config.change_flags(floatX="float32"):
+        posterior = draws(columns, 20)
+    assert posterior["mu"].dtype == np.float32
+    assert len(np.unique(posterior["mu"])) > 20
 
 
 @pytest.mark.parametrize("build", [of_other_supports])
@@ -189,7 +245,6 @@ def test_a_step_in_another_process_has_code_of_its_own():
     assert group._slices is not None
     again = cloudpickle.loads(cloudpickle.dumps(group))
     assert again._slices is None
-    assert not again._is_compiled
     assert again.names == group.names
 
 

@@ -9,7 +9,8 @@ from scipy.stats import truncnorm
 from slowly import rest_slow
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice
+from pymc_dpgmm.native.array_calls import PythonCall
+from pymc_dpgmm.sampler.hyperparameters.coordinate_slices import CoordinateSlices
 
 COUNTS = np.array([1, 2, 6])
 LEAST, MOST = -0.4, 0.9
@@ -22,18 +23,17 @@ def broken(x):
 
 def test_slices_keep_away():
     """The draws are those of the normal distribution between the bounds."""
-    rng, x, counted = np.random.default_rng(1), 0.1, 0
+
+    def log_density(x):
+        u = x[0]
+        return [np.array(np.inf if u > MOST else np.nan if u < LEAST else -0.5 * u * u)]
+
+    rng, x, counted = np.random.default_rng(1), np.full(1, 0.1), 0
+    slices = CoordinateSlices(PythonCall(log_density, [(x.dtype, 1)]), [np.empty(1)], 0)
     found = []
     for _ in range(20_000):
-        sliced = draw_slice(
-            rng,
-            lambda u: np.inf if u > MOST else np.nan if u < LEAST else -0.5 * u * u,
-            x,
-            -0.5 * x * x,
-            1.0,
-        )
-        x, counted = sliced.drawn, counted + sliced.n_impossible
-        found.append(x)
+        counted += slices.draw(rng, [x], [x], [np.ones(1)], False)
+        found.append(x[0])
     assert min(found) >= LEAST
     assert max(found) <= MOST
     sampled.assert_mean_matches(np.array(found)[None], truncnorm.mean(LEAST, MOST))

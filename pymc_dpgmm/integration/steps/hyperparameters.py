@@ -45,10 +45,10 @@ from pymc_dpgmm.integration.variables import (
 from pymc_dpgmm.integration.variables.atoms import has_atoms
 from pymc_dpgmm.integration.variables.learnt_scale import LearntScale, learnt_scale
 from pymc_dpgmm.integration.variables.models import count_numbers, is_circular, values_behind
+from pymc_dpgmm.native.array_calls import PythonCall
 from pymc_dpgmm.native.compiled import CFunction
 from pymc_dpgmm.sampler.hyperparameters.coordinate_slices import KERNELS, CoordinateSlices
 from pymc_dpgmm.sampler.hyperparameters.learnt_directions import LearntDirections
-from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice, learnt_width
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.tables.checks import without_dims
 
@@ -276,17 +276,18 @@ class Hyperparameters:
         # Those that leave the rows where they are, and those that are drawn along directions.
         self._still = [name for name in self.names if name not in moving]
         self._along = list(self.names) if moving else []
+        self._dtypes = [value.dtype for value in inputs]
         self._positions = [self._inputs.index(name) for name in self.names]
         self._shapes = [output.type.shape for output in outputs]
         self._function = DirectFunction(inputs, outputs, **(compile_kwargs or {}))
-        self._is_compiled = False
         self._slices: CoordinateSlices | None = None
+        self._is_native = False
         self._arguments: list[np.ndarray] = []
         self.watched, self.n_impossible = [model.values_to_rvs[value].name for value in values], 0
 
     def __getstate__(self) -> dict[str, Any]:
         # Code belongs to one process.
-        return {**self.__dict__, "_is_compiled": False, "_slices": None}
+        return {**self.__dict__, "_slices": None}
 
     @property
     def kernels(self) -> list[CFunction]:
@@ -320,26 +321,44 @@ class Hyperparameters:
         directions = widths.get(of_rows)
         if directions is None:
             directions = widths[of_rows] = LearntDirections(sum(array.size for array in along))
-        if not self._is_compiled:
+        if self._slices is None:
             # PyTensor compiles its function at the first call.
-            self._function(*arguments)
-            self._slices, self._is_compiled = self._native_slices(arguments), True
-        if self._slices is not None:
-            self._draw_natively(self._slices, rng, arguments, of_variables, directions, tuning)
-        else:
-            self._draw_in_python(rng, arguments, of_variables, directions, tuning)
+            self._function(*self._typed(arguments))
+            self._slices, self._is_native = self._slices_of(arguments)
+        slices, given = self._slices, arguments
+        if self._is_native:
+            given = [*arguments, *self._function.shared]
+            for position, evidence in enumerate(self._evidences):
+                of_table = evidence.table, evidence.n_clusters, evidence.names
+                slices.set_clusters(position, *of_table, self._ends[position], evidence.rows)
+        values = self._arrays_of(self._still, arguments)
+        n_impossible = slices.draw(rng, given, values, of_variables, tuning, along, directions)
+        if n_impossible is None:
+            # What failed is in the arguments: PyTensor tells what it is.
+            self._log_density(arguments)
+            raise RuntimeError(f"the log density of {', '.join(self.names)} could not be computed")
+        self.n_impossible = n_impossible
         if tuning and len(directions.widths) > 1:
             directions.learn(np.concatenate([array.ravel() for array in along]))
-        point.update({name: arguments[at].copy() for name, at in zip(self.names, self._positions, strict=True)})
+        drawn = {
+            name: np.array(arguments[at], self._dtypes[at])
+            for name, at in zip(self.names, self._positions, strict=True)
+        }
+        point.update(drawn)
 
     def _arguments_at(self, point: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Return the inputs at a point, in arrays that stay where they are as long as shapes do."""
+        """Return the inputs at a point, in arrays that stay where they are as long as shapes do.
+
+        What is drawn has double precision there.
+        """
         given = [np.asarray(point[name]) for name in self._inputs]
         kept = self._arguments
         if len(kept) != len(given) or any(
-            own.shape != array.shape or own.dtype != array.dtype for own, array in zip(kept, given, strict=True)
+            own.shape != array.shape for own, array in zip(kept, given, strict=True)
         ):
             kept = self._arguments = [np.array(array, order="C") for array in given]
+            for at in self._positions:
+                kept[at] = kept[at].astype(np.float64)
         for own, array in zip(kept, given, strict=True):
             own[...] = array
         return kept
@@ -353,61 +372,29 @@ class Hyperparameters:
         """Return the arrays of some variables among the arguments."""
         return [arguments[self._inputs.index(name)] for name in names]
 
-    def _draw_in_python(
-        self,
-        rng: np.random.Generator,
-        arguments: list[np.ndarray],
-        widths: list[np.ndarray],
-        directions: LearntDirections,
-        tuning: bool,
-    ) -> None:
-        log_p = self._log_density(arguments)
-        if not -math.inf < log_p < math.inf:
-            self.n_impossible = int(not log_p < math.inf)
-            return
-        for current, of_variable in zip(self._arrays_of(self._still, arguments), widths, strict=True):
-            for place in np.ndindex(current.shape):
-                log_p = self._draw_coordinate(rng, arguments, current, place, of_variable, log_p, tuning)
-        for q in range(len(directions.widths)):
-            log_p = self._draw_along(rng, arguments, directions, q, log_p, tuning)
+    def _slices_of(self, arguments: Sequence[np.ndarray]) -> tuple[CoordinateSlices, bool]:
+        """Return what draws, and whether it needs no Python."""
+        native = self._function.native() if self._may_be_native() else None
+        if native is not None:
+            return CoordinateSlices(
+                native, [np.empty(shape) for shape in self._shapes], len(self._evidences)
+            ), True
+        kinds = [(array.dtype, array.ndim) for array in arguments]
+        entry = PythonCall(lambda *arrays: [np.array(self._log_density(arrays))], kinds)
+        return CoordinateSlices(entry, [np.empty(1)], 0), False
 
-    def _draw_natively(
-        self,
-        slices: CoordinateSlices,
-        rng: np.random.Generator,
-        arguments: list[np.ndarray],
-        widths: list[np.ndarray],
-        directions: LearntDirections,
-        tuning: bool,
-    ) -> None:
-        for position, evidence in enumerate(self._evidences):
-            first = self._ends[position]
-            given = evidence.table, evidence.n_clusters, evidence.names, first, evidence.rows
-            slices.set_clusters(position, *given)
-        shared = self._function.shared
-        values, along = (self._arrays_of(names, arguments) for names in (self._still, self._along))
-        n_impossible = slices.draw(rng, [*arguments, *shared], values, widths, tuning, along, directions)
-        if n_impossible is None:
-            # What failed is in the arguments: PyTensor tells what it is.
-            self._function(*arguments)
-            raise RuntimeError(f"the log density of {', '.join(self.names)} could not be computed")
-        self.n_impossible = n_impossible
-
-    def _native_slices(self, arguments: Sequence[np.ndarray]) -> CoordinateSlices | None:
-        """Return what draws without Python, if all of it can."""
+    def _may_be_native(self) -> bool:
         is_known = all(isinstance(n, int) for shape in self._shapes for n in shape)
-        are_floats = all(arguments[at].dtype == np.float64 for at in self._positions)
-        if not (is_known and are_floats and all(evidence.table.is_native for evidence in self._evidences)):
-            return None
-        native = self._function.native()
-        if native is None:
-            return None
-        results = [np.empty(shape) for shape in self._shapes]
-        return CoordinateSlices(native, results, len(self._evidences))
+        are_floats = all(self._dtypes[at] == "float64" for at in self._positions)
+        return is_known and are_floats and all(evidence.table.is_native for evidence in self._evidences)
+
+    def _typed(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return arguments of the types of the inputs."""
+        return [array.astype(t, copy=False) for array, t in zip(arguments, self._dtypes, strict=True)]
 
     def _log_density(self, arguments: Sequence[np.ndarray]) -> float:
         """Return the log density of everything that hyperparameters govern, and of themselves."""
-        outputs = self._function(*arguments)
+        outputs = self._function(*self._typed(arguments))
         log_p = float(outputs[0])
         for evidence, start, stop in zip(self._evidences, self._ends, self._ends[1:], strict=False):
             # Where the priors say that it cannot be, parameters may be no numbers.
@@ -416,50 +403,3 @@ class Hyperparameters:
             params = outputs[start : stop - 1] if evidence.moves_rows else outputs[start:stop]
             log_p += evidence.at(params, outputs[stop - 1] if evidence.moves_rows else None)
         return log_p
-
-    def _draw_coordinate(
-        self,
-        rng: np.random.Generator,
-        arguments: list[np.ndarray],
-        current: np.ndarray,
-        place: tuple[int, ...],
-        widths: np.ndarray,
-        log_p: float,
-        tuning: bool,
-    ) -> float:
-        """Draw a coordinate by a slice, and return the log density there."""
-
-        def at(u: float) -> float:
-            current[place] = u
-            return self._log_density(arguments)
-
-        sliced = draw_slice(rng, at, float(current[place]), log_p, float(widths[place]))
-        self.n_impossible += sliced.n_impossible
-        if tuning:
-            widths[place] = learnt_width(widths[place], sliced.length)
-        return sliced.log_p
-
-    def _draw_along(
-        self,
-        rng: np.random.Generator,
-        arguments: list[np.ndarray],
-        directions: LearntDirections,
-        q: int,
-        log_p: float,
-        tuning: bool,
-    ) -> float:
-        """Draw numbers along a direction, and return the log density there."""
-        arrays = self._arrays_of(self._along, arguments)
-        starts, ends = [array.copy() for array in arrays], np.cumsum([array.size for array in arrays])[:-1]
-        parts = np.split(directions.directions[q], ends)
-
-        def at(t: float) -> float:
-            for array, start, part in zip(arrays, starts, parts, strict=True):
-                array[...] = start + t * part.reshape(array.shape)
-            return self._log_density(arguments)
-
-        sliced = draw_slice(rng, at, 0.0, log_p, float(directions.widths[q]))
-        self.n_impossible += sliced.n_impossible
-        if tuning:
-            directions.widths[q] = learnt_width(float(directions.widths[q]), sliced.length)
-        return sliced.log_p

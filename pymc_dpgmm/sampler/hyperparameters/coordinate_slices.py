@@ -1,7 +1,8 @@
-"""Draws of hyperparameters by slices along coordinates, without Python: the density is a function at an address.
+"""Draws of hyperparameters by slices along coordinates of a density at an address.
 
 The density has two parts: what a graph of PyTensor tells, which also computes parameters of base measures, and the
-log evidence of the clusters of mixtures at these parameters.
+log evidence of the clusters of mixtures at these parameters. Where Python computes all of it, there is no second
+part.
 """
 
 import math
@@ -26,7 +27,8 @@ from pymc_dpgmm.native.compiled import (
     shifted,
 )
 from pymc_dpgmm.native.compiled import INTS as POINTER
-from pymc_dpgmm.sampler.hyperparameters.compiled_slices import (
+from pymc_dpgmm.sampler.hyperparameters.learnt_directions import LearntDirections
+from pymc_dpgmm.sampler.hyperparameters.slices import (
     ALONG,
     FAILURES,
     call_density,
@@ -37,7 +39,6 @@ from pymc_dpgmm.sampler.hyperparameters.compiled_slices import (
     learnt,
     place_along,
 )
-from pymc_dpgmm.sampler.hyperparameters.learnt_directions import LearntDirections
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.table_functions import evidence_functions, sum_up_function
 from pymc_dpgmm.sampler.state.templates import SCRATCH, SHARED, call_derive, call_evidence, call_sum_up
