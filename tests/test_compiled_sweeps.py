@@ -1,4 +1,4 @@
-"""Sweeps over labels and atoms without Python, beside the same sweeps in Python."""
+"""Sweeps over labels and atoms, beside the same sweeps in Python."""
 
 import math
 
@@ -9,12 +9,14 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.raise_op import Assert
 from slowly import slow_but
+from sweeps_in_python import SweepsInPython
 
 import pymc_dpgmm as dp
+from pymc_dpgmm.integration.internals.direct import DirectFunction
+from pymc_dpgmm.native.array_calls import NativeCall
 from pymc_dpgmm.native.compiled import FLOATS, INT, NOTHING, c_function
 from pymc_dpgmm.native.symmetric import definite_near
-from pymc_dpgmm.sampler.atoms.compiled_sweeps import CompiledSweeps
-from pymc_dpgmm.sampler.atoms.splits import LEAST_EIGENVALUE
+from pymc_dpgmm.sampler.atoms.sweep_splits import LEAST_EIGENVALUE
 
 RNG = np.random.default_rng(3)
 N = 14
@@ -96,6 +98,21 @@ def profile_of_blocks():
     dp.CollapsedMixture("z", labels, dp.GammaPoisson(1.0, 0.5), observed=COUNTS)
 
 
+def discrete():
+    """With hyperparameters, and a type of few numbers."""
+    k = dp.DirichletProcess("mu", 1.0, pm.Poisson.dist(pm.LogNormal("centre", 1.0)), shape=N)
+    pm.Poisson("y", k + 0.1, observed=COUNTS)
+
+
+def of_several_kinds():
+    """Vectors of whole numbers, and one that decides on a continuous one."""
+    kind = pm.Categorical.dist([0.2, 0.5, 0.3])
+    base = {"kind": kind, "mu": pm.Normal.dist(pt.constant(np.array([-3.0, 0.0, 3.0]))[kind], 0.7)}
+    base["more"] = pm.Binomial.dist([3, 2], [0.4, 0.5])
+    c = dp.DirichletProcess("c", 1.0, base, shape=N)
+    pm.Normal("y", c["mu"] + c["more"][:, 0] - 0.5 * c["more"][:, 1], 1.0, observed=REALS)
+
+
 CASES = {
     case.__name__: case
     for case in (
@@ -109,6 +126,8 @@ CASES = {
         shares,
         profile,
         profile_of_blocks,
+        discrete,
+        of_several_kinds,
     )
 }
 
@@ -147,7 +166,7 @@ def started(case, *, in_python, tuning, seed, **options):
         step = dp.DirichletProcessStep(**options)
     if in_python:
         for target in step.targets:
-            target.sweeps = lambda *_: None
+            target.sweeps = SweepsInPython(target).begin
     step.setup_chain(np.random.default_rng(seed), 100 if tuning else 0, 100)
     if in_python:
         step.rng = Numbers(step.rng)
@@ -192,14 +211,16 @@ def test_a_draw_is_that_in_python(run):
         slow.scales[0].take(of_native.numbers(), of_native.base.copy(), of_native.row.copy())
         n_splits += sum(told[name] for name in told if name.endswith("_tried"))
         n_accepted += sum(told[name] for name in told if name.endswith(("splits", "merges")))
-    assert target_is_native(native)
-    assert n_splits >= 5
-    assert n_accepted >= 1
+    assert is_without_python(native)
+    if not native.targets[0].densities.discrete:
+        assert n_splits >= 5
+        assert n_accepted >= 1
 
 
-def target_is_native(step):
+def is_without_python(step):
     (target,) = step.targets
-    return all(isinstance(own, CompiledSweeps) for own in target._sweeps.values()) and len(target._sweeps) == 1
+    (sweeps,) = target._sweeps.values()
+    return all(isinstance(entry, NativeCall) for entry in sweeps._entries)
 
 
 @c_function(NOTHING(FLOATS, FLOATS, INT))
@@ -222,15 +243,36 @@ def test_absolute_eigenvalues(d):
         np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12 * np.abs(matrix).max())
 
 
-def test_what_is_drawn_in_python():
-    """Discrete values."""
+@pytest.mark.parametrize("case", ["two_parameters", "of_several_kinds"])
+def test_densities_that_need_python_are_called_from_compiled_code(case, monkeypatch):
+    """The same draws, with densities that PyTensor has not compiled."""
+    (compiled, point), (called_back, _) = (
+        started(CASES[case], in_python=False, tuning=True, seed=5) for _ in range(2)
+    )
+    points = [compiled.step(point)[0]]
+    monkeypatch.setattr(DirectFunction, "native", lambda _: None)
+    assert_same(called_back.step(point)[0], points[0])
+    assert not is_without_python(called_back)
 
-    def discrete():
-        pm.Poisson("y", dp.DirichletProcess("k", 1.0, pm.Poisson.dist(3.0), shape=N) + 0.1, observed=COUNTS)
 
-    step, point = started(discrete, in_python=False, tuning=True, seed=1)
-    step.step(point)
-    assert not target_is_native(step)
+def assert_same(point, other):
+    for name, value in other.items():
+        np.testing.assert_allclose(point[name], value, rtol=1e-7, atol=1e-9, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, ArithmeticError])
+def test_what_a_density_in_python_raises_is_raised(kind, monkeypatch):
+    step, point = started(heavy_tails, in_python=False, tuning=True, seed=5)
+    monkeypatch.setattr(DirectFunction, "native", lambda _: None)
+    point, _ = step.step(point)
+    (sweeps,) = step.targets[0]._sweeps.values()
+
+    def fails(*_):
+        raise kind
+
+    monkeypatch.setattr(sweeps._entries[0], "_function", fails)
+    with pytest.raises(kind):
+        step.step(point)
 
 
 def test_an_error_of_a_density_is_its_own():
@@ -242,7 +284,7 @@ def test_an_error_of_a_density_is_its_own():
         step = dp.DirichletProcessStep()
     step.setup_chain(np.random.default_rng(1), 100, 100)
     point, _ = step.step(model.initial_point(random_seed=1))
-    assert target_is_native(step)
+    assert is_without_python(step)
     with model:
         pm.set_data({"limit": -1.0})
     with pytest.raises(AssertionError, match="limit must be positive"):
@@ -257,7 +299,7 @@ def test_copies_begin_anew():
     (new, _), (wanted, _) = copied.step(point), step.step(point)
     for name, value in wanted.items():
         np.testing.assert_array_equal(new[name], value)
-    assert target_is_native(copied)
+    assert is_without_python(copied)
 
 
 def test_memory_grows():

@@ -173,7 +173,7 @@ BELOW = [
     "pymc_dpgmm.chunked.partition",
     "pymc_dpgmm.chunked.dask_rows",
     "pymc_dpgmm.sampler.atoms.auxiliary",
-    "pymc_dpgmm.sampler.atoms.atom_moves",
+    "pymc_dpgmm.sampler.atoms.scales",
     "pymc_dpgmm.sampler.atoms.compiled_sweeps",
     "pymc_dpgmm.variational.search",
     "pymc_dpgmm.variational.draws",

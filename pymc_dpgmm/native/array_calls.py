@@ -9,7 +9,7 @@ import ctypes
 import operator
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numba
 import numpy as np
@@ -59,6 +59,13 @@ class Entry(Protocol):
 
     def raise_error(self) -> None:
         """Raise what the function has raised first since this was last called, if that is known."""
+
+
+class Call(NamedTuple):
+    """An entry, and the arrays that follow those that compiled code gives it."""
+
+    entry: Entry
+    values: list[np.ndarray]
 
 
 @intrinsic

@@ -19,8 +19,9 @@ from pymc_dpgmm.integration.internals.pymc_internals import default_transform
 from pymc_dpgmm.integration.process_density.row_terms import RowTerms, or_impossible, without_checks
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs
 from pymc_dpgmm.integration.variables.models import is_circular
-from pymc_dpgmm.native.array_calls import NativeCall
-from pymc_dpgmm.sampler.atoms.atom_moves import Atoms
+from pymc_dpgmm.native.array_calls import Call
+
+Atoms = list[np.ndarray]
 
 # Free values that replace infinite ones, which come from atoms rounded to a bound: for lower bounds, and for a
 # bound such as 1 of a probability.
@@ -68,7 +69,7 @@ class AtomDensities:
     """Densities of atoms and rows at a point of a model; compiled when they are first called.
 
     An atom has one value for each entry of the base. Its *free* form is the vector of its continuous values,
-    transformed to unbounded numbers.
+    transformed to unbounded numbers, and then of its discrete ones.
 
     Parameters
     ----------
@@ -127,7 +128,7 @@ class AtomDensities:
         # Positive numbers can be as small as exp(-_FARTHEST). Next to a bound such as 1, spacing is 1e-16.
         for lowest in (-_FARTHEST, -_NEXT_TO_ONE):
             nearest = np.where(bad, np.where(free > 0.0, _NEXT_TO_ONE, lowest), free)
-            moved = self._from_free(nearest, *self.fixed(atoms), *self._point)
+            moved = self._from_free(nearest, *self._point)
             if np.all(np.isfinite(self.to_free(moved))):
                 break
         return moved
@@ -137,35 +138,29 @@ class AtomDensities:
         return self._by_row(*atoms, *self._point)
 
     def by_free_row(self, free: np.ndarray) -> np.ndarray:
-        """Return the log density of each row under each atom in free form, without discrete values: (K, n)."""
+        """Return the log density of each row under each atom in free form: (K, n)."""
         (found,) = self._by_free_row(free, *self._point)
         return found
 
-    def native(self, free: np.ndarray, labels: np.ndarray) -> tuple[NativeCall, NativeCall] | None:
-        """Return :meth:`gradient` and :meth:`by_free_row` for compiled code, if it can call both.
+    def calls(self, free: np.ndarray, labels: np.ndarray) -> list[Call]:
+        """Return :meth:`gradient`, :meth:`by_free_row` and :meth:`base_of` discrete values for compiled code.
 
-        They are called with some atoms (K, D), none of which has discrete values, and labels (n,).
+        They are called with some atoms (K, D), and the first one with labels (n,).
         """
-        if self.discrete:
-            return None
-        self.gradient(free, [], labels)
-        self.by_free_row(free)
-        density, by_row = self._gradient.native(), self._by_free_row.native()
-        return None if density is None or by_row is None else (density, by_row)
-
-    @property
-    def native_values(self) -> list[list[np.ndarray]]:
-        """For each of the functions of :meth:`native`, what follows atoms and labels among its arguments."""
         point = [np.asarray(array, order="C") for array in self._point]
-        return [[*point, *function.shared] for function in (self._gradient, self._by_free_row)]
+        functions = [self._gradient, self._by_free_row, *map(self._base_of, self.discrete)]
+        first = [[free, labels], *([free] for _ in functions[1:])]
+        entries = [function.entry([*own, *point]) for function, own in zip(functions, first, strict=True)]
+        return [
+            Call(entry, [*point, *function.shared]) for entry, function in zip(entries, functions, strict=True)
+        ]
 
-    def by_cluster(self, atoms: Atoms, labels: np.ndarray) -> np.ndarray:
-        """Return the log density of each atom and of the rows in its cluster: (K,)."""
-        return self._by_cluster(*atoms, labels, *self._point)
+    def gradient(self, free: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the log density of each free atom and of its rows, (K,), and the gradient, (K, D).
 
-    def gradient(self, free: np.ndarray, fixed: Atoms, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the log density of each free atom and of its rows, (K,), and the gradient, (K, D)."""
-        values, gradients, _ = self._gradient(free, *fixed, labels, *self._point)
+        The gradient by discrete values is 0.
+        """
+        values, gradients, _ = self._gradient(free, labels, *self._point)
         return values, gradients
 
     def base_and_rows(self, free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -193,34 +188,23 @@ class AtomDensities:
         """Return the log density of the base at atoms: (K,)."""
         return self._base(*atoms, *self._point)
 
-    def base_of(self, position: int, atoms: Atoms) -> np.ndarray:
-        """Return the part of one parameter in it, given those that it depends on: (K,)."""
-        if len(self._entries) == 1:
-            return self.base(atoms)
-        if position not in self._bases_of:
-            checked = or_impossible(self._entries[position].log_density)
-            self._bases_of[position] = self._compiled(self.atoms, checked)
-        found: np.ndarray = self._bases_of[position](*atoms, *self._point)
+    def base_of(self, position: int, free: np.ndarray) -> np.ndarray:
+        """Return the part of one parameter in it, given those that it depends on, at atoms in free form: (K,)."""
+        (found,) = self._base_of(position)(free, *self._point)
         return found
 
     def log_density(self, atoms: Atoms, labels: np.ndarray) -> np.ndarray:
-        """Return the result of :meth:`by_cluster`, through the function that is compiled for gradients."""
-        if not self._continuous:
-            return self.by_cluster(atoms, labels)
-        values, _, jacobians = self._gradient(self.to_free(atoms), *self.fixed(atoms), labels, *self._point)
+        """Return the log density of each atom and of the rows in its cluster: (K,)."""
+        values, _, jacobians = self._gradient(self.to_free(atoms), labels, *self._point)
         return values - jacobians
 
     def to_free(self, atoms: Atoms) -> np.ndarray:
         """Return the free form of atoms: (K, D)."""
-        if not self._continuous:
-            return np.empty((len(atoms[0]), 0))
         return self._to_free(*atoms, *self._point)
 
-    def from_free(self, free: np.ndarray, fixed: Atoms) -> Atoms:
-        """Return atoms of a free form, given their discrete values."""
-        if not self._continuous:
-            return fixed
-        return self.inside(self._from_free(free, *fixed, *self._point))
+    def from_free(self, free: np.ndarray) -> Atoms:
+        """Return atoms of a free form."""
+        return self.inside(self._from_free(free, *self._point))
 
     def by_observation(self, model: pm.Model, observed: Variable) -> Callable[[Atoms, np.ndarray], np.ndarray]:
         """Return a function of atoms and data with the log density of each observation under each atom.
@@ -231,10 +215,6 @@ class AtomDensities:
         output = self._terms.by_observation(model, observed, data, self.atoms, self._n_atoms)
         function = self._compiled([*self.atoms, data], output)
         return lambda atoms, new: function(*atoms, new, *self._point)
-
-    def fixed(self, atoms: Atoms) -> Atoms:
-        """Return the discrete values of atoms."""
-        return [atoms[position] for position in self.discrete]
 
     @cached_property
     def _draws(self) -> tuple["_Function", list[SharedVariable]]:
@@ -257,21 +237,31 @@ class AtomDensities:
     def _by_free_row(self) -> "_Function":
         free = pt.dmatrix("free")
         atoms, _ = self.unfolded(free)
-        return self._compiled([free], [self._terms.by_atom(atoms, free.shape[0])])
-
-    @cached_property
-    def _by_cluster(self) -> Callable[..., np.ndarray]:
-        labels = pt.lvector("labels")
-        return self._compiled([*self.atoms, labels], self._density(self.atoms, labels))
+        return self._compiled([free], [self._terms.by_atom(atoms, free.shape[0]).astype("float64")])
 
     @cached_property
     def _gradient(self) -> "_Function":
         labels, free = pt.lvector("labels"), pt.dmatrix("free")
-        atoms, jacobians = self.unfolded(free)
-        jacobian = sum(jacobians[1:], start=jacobians[0])
+        # Gradients are those by continuous values.
+        continuous = free[:, : self.n_continuous]
+        numbers = pt.concatenate([continuous, free[:, self.n_continuous :]], axis=1) if self.discrete else free
+        atoms, jacobians = self.unfolded(numbers)
+        jacobian = sum(jacobians, start=pt.zeros((free.shape[0],)))
         value = self._density(atoms, labels) + jacobian
-        inputs = [free, *self._discrete_atoms(), labels]
-        return self._compiled(inputs, [value, pytensor.grad(value.sum(), free), jacobian])
+        by = continuous if self.discrete else free
+        gradient = pytensor.grad(value.sum(), by, disconnected_inputs="ignore") if self._continuous else by
+        rest = pt.zeros_like(free[:, self.n_continuous :])
+        gradient = pt.concatenate([gradient, rest], axis=1) if self.discrete else gradient
+        outputs = [output.astype("float64") for output in (value, gradient, jacobian)]
+        return self._compiled([free, labels], outputs)
+
+    def _base_of(self, position: int) -> "_Function":
+        if position not in self._bases_of:
+            free = pt.dmatrix("free")
+            replaced = dict(zip(self.atoms, self.unfolded(free)[0], strict=True))
+            (part,) = clone_replace([self._entries[position].log_density], replaced, rebuild_strict=False)
+            self._bases_of[position] = self._compiled([free], [or_impossible(part).astype("float64")])
+        return self._bases_of[position]
 
     @cached_property
     def _base_and_rows(self) -> Callable[..., Any]:
@@ -305,20 +295,21 @@ class AtomDensities:
 
     @cached_property
     def _to_free(self) -> Callable[..., np.ndarray]:
+        discrete = [self._entries[position].atoms for position in self.discrete]
         free = [entry.to_free() for entry in self._continuous]
-        return self._compiled(self.atoms, pt.concatenate(free, axis=1))
+        free += [values.reshape((values.shape[0], -1), ndim=2) for values in discrete]
+        return self._compiled(self.atoms, pt.concatenate(free, axis=1).astype("float64"))
 
     @cached_property
     def _from_free(self) -> Callable[..., Any]:
         free = pt.dmatrix("free")
-        atoms, _ = self.unfolded(free)
-        return self._compiled([free, *self._discrete_atoms()], atoms)
+        return self._compiled([free], self.unfolded(free)[0])
 
     @cached_property
     def _lengths(self) -> list[tuple[int, ...]]:
-        """Shapes of the continuous values of one atom in free form."""
+        """Shapes of the values of one atom in free form: those of continuous entries first."""
         lengths = []
-        for entry in self._continuous:
+        for entry in [*self._continuous, *(self._entries[position] for position in self.discrete)]:
             value = entry.atoms
             if entry.transform is not None:
                 value = entry.transform.forward(value, *entry.drawn.owner.inputs)
@@ -332,26 +323,32 @@ class AtomDensities:
     @property
     def continuous(self) -> list[tuple["_Entry", tuple[int, ...], slice]]:
         """Continuous entries of the base, with shape and columns of each in the free form."""
-        return list(zip(self._continuous, self._lengths, self.columns.values(), strict=True))
+        return list(zip(self._continuous, self._lengths, self.columns.values(), strict=False))
 
     @property
     def columns(self) -> dict[int, slice]:
-        """Columns of the free form, by the positions of continuous parameters."""
-        stops = np.cumsum([0, *(int(np.prod(shape)) for shape in self._lengths)])
-        positions = (position for position in range(len(self._entries)) if position not in self.discrete)
-        return dict(zip(positions, map(slice, stops[:-1], stops[1:]), strict=True))
+        """Columns of the free form, by the positions of parameters."""
+        stops = np.cumsum([0, *(int(np.prod(shape)) for shape in self._lengths)]).tolist()
+        continuous = [position for position in range(len(self._entries)) if position not in self.discrete]
+        return dict(zip([*continuous, *self.discrete], map(slice, stops[:-1], stops[1:]), strict=True))
 
     @property
     def n_free(self) -> int:
         """Number of values in the free form."""
         return sum(int(np.prod(shape)) for shape in self._lengths)
 
-    def _discrete_atoms(self) -> list[Variable]:
-        return [self._entries[position].atoms for position in self.discrete]
+    @property
+    def n_continuous(self) -> int:
+        """How many of them are continuous."""
+        return sum(int(np.prod(shape)) for shape in self._lengths[: len(self._continuous)])
 
     def unfolded(self, free: Variable) -> tuple[list[Variable], list[Variable]]:
         """Return all atoms, and the Jacobians, as functions of the free form."""
         replaced: dict[Variable, Variable] = {}
+        for position, shape in zip(self.discrete, self._lengths[len(self._continuous) :], strict=True):
+            entry, of_entry = self._entries[position], free[:, self.columns[position]]
+            values = of_entry.reshape((free.shape[0], *shape), ndim=1 + len(shape)).astype(entry.atoms.dtype)
+            replaced[entry.atoms] = pt.specify_shape(values, (None, *entry.atoms.type.shape[1:]))
         jacobians = []
         for entry, shape, columns in self.continuous:
             values, jacobian = entry.from_free(free[:, columns], shape)
@@ -361,7 +358,7 @@ class AtomDensities:
             values = pt.specify_shape(values, (None, *entry.atoms.type.shape[1:]))
             replaced[entry.atoms] = values
             jacobians.append(jacobian)
-        return [replaced.get(atoms, atoms) for atoms in self.atoms], jacobians
+        return [replaced[atoms] for atoms in self.atoms], jacobians
 
     def _density(self, atoms: Sequence[Variable], labels: Variable) -> Variable:
         """Return the log density of each atom and of the rows in its cluster."""

@@ -1,9 +1,8 @@
 """Step method of a Dirichlet process as a prior of rows' parameters, which draws labels and atoms together."""
 
-import contextlib
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,15 +15,7 @@ from pymc_dpgmm.integration.internals.pymc_internals import (
     dataclass_state,
     get_value_vars_from_user_vars,
 )
-from pymc_dpgmm.integration.process_density import AtomDensities
-from pymc_dpgmm.integration.steps.atoms_target import (
-    Ahead,
-    AtomsTarget,
-    BesideAtPoint,
-    BlockDensities,
-    MovingAtoms,
-    Stream,
-)
+from pymc_dpgmm.integration.steps.atoms_target import AtomsTarget, BesideAtPoint, MovingAtoms, Stream
 from pymc_dpgmm.integration.steps.concentration import Concentration, concentration_of
 from pymc_dpgmm.integration.steps.continuous import KERNELS as KERNELS_OF_MOVES
 from pymc_dpgmm.integration.steps.continuous import STATISTICS as STATISTICS_OF_MOVES
@@ -33,22 +24,12 @@ from pymc_dpgmm.integration.steps.partition_step import PartitionStep
 from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, of_partition
 from pymc_dpgmm.integration.steps.targets import is_labels
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
-from pymc_dpgmm.native.compiled import bits_of_generator, compiling
-from pymc_dpgmm.partitions.concentration import drawn_concentration
-from pymc_dpgmm.partitions.labels import named_by_appearance
+from pymc_dpgmm.native.compiled import compiling
 from pymc_dpgmm.partitions.priors import GibbsType, log_eppf
-from pymc_dpgmm.sampler.atoms.atom_moves import (
-    N_BASE,
-    Atoms,
-    Scales,
-    move_atoms,
-)
-from pymc_dpgmm.sampler.atoms.auxiliary import SPARE, scan
-from pymc_dpgmm.sampler.atoms.beside import Beside
-from pymc_dpgmm.sampler.atoms.compiled_sweeps import CompiledSweeps, Counts, sweep
-from pymc_dpgmm.sampler.atoms.discrete_values import move_discrete
-from pymc_dpgmm.sampler.atoms.free_form import FreeForm
-from pymc_dpgmm.sampler.atoms.splits import POOL, split_or_merge
+from pymc_dpgmm.sampler.atoms.auxiliary import SPARE
+from pymc_dpgmm.sampler.atoms.compiled_sweeps import COUNTED, CompiledSweeps, Counts, sweep
+from pymc_dpgmm.sampler.atoms.scales import N_BASE, Scales
+from pymc_dpgmm.sampler.atoms.sweep_memory import POOL
 from pymc_dpgmm.sampler.tuning.preparation import begin, finish
 from pymc_dpgmm.tables.checks import check_count
 
@@ -87,20 +68,6 @@ class AtomOptions(NamedTuple):
         return next((sweeps for most, sweeps in SWEEPS if n <= most), 1)
 
 
-class Moves:
-    """Counts of the moves of a draw."""
-
-    def __init__(self) -> None:
-        self.n_moved = 0
-        self.accepted: list[float] = []
-        self.tally = {"splits_tried": 0, "splits": 0, "merges_tried": 0, "merges": 0}
-
-    def take(self, counts: Mapping[str, int]) -> None:
-        """Take what was counted elsewhere."""
-        self.n_moved += counts["n_moved"]
-        self.tally = {name: counts[name] for name in self.tally}
-
-
 @dataclass_state
 class DirichletProcessStepState(StepMethodState):
     """Sampling state: the scales learnt while tuning."""
@@ -110,25 +77,14 @@ class DirichletProcessStepState(StepMethodState):
     learnt: Any
 
 
-@contextlib.contextmanager
-def _told_by_pytensor(native: CompiledSweeps, densities: AtomDensities) -> Iterator[None]:
-    """Let PyTensor tell what is wrong where compiled code could not compute a density."""
-    try:
-        yield
-    except FloatingPointError:
-        free, labels = native.arguments
-        densities.gradient(free, [], labels)
-        densities.by_free_row(free)
-        raise
-
-
 class DirichletProcessStep(PartitionStep):
     """Samples the parameters of rows under a :func:`DirichletProcess`, and their labels.
 
     ``pm.sample`` assigns it automatically. A draw consists of scans over the labels with auxiliary atoms (Neal
     2000, Algorithm 8; Favaro and Teh 2013), Hamiltonian moves of the atoms of all clusters, each accepted
-    separately, and splits and merges. Discrete parameters move by Metropolis steps in place of Hamiltonian ones.
-    Collapsed mixtures on the same labels, such as a profile of covariates, weigh in all of these.
+    separately, and splits and merges. Discrete parameters move by Metropolis steps in place of Hamiltonian ones;
+    clusters that have some are not split or merged. Collapsed mixtures on the same labels, such as a profile of
+    covariates, weigh in all of these.
 
     Parameters
     ----------
@@ -251,8 +207,7 @@ class DirichletProcessStep(PartitionStep):
         self.learnt = None if self.continuous is None else self.continuous.learnt(0)
         self.scales: list[Scales | None] = [None] * len(self.targets)
         self.beside: list[BesideAtPoint | None] = [None] * len(self.targets)
-        if not all(target.densities.discrete for target in self.targets):
-            begin([sweep, *(KERNELS_OF_MOVES if self.continuous is not None else ())], [], are_long=True)
+        begin([sweep, *(KERNELS_OF_MOVES if self.continuous is not None else ())], [], are_long=True)
 
     @staticmethod
     def competence(var: Any, has_grad: bool = False) -> Competence:
@@ -270,10 +225,9 @@ class DirichletProcessStep(PartitionStep):
                 labels, atoms = target.read(point)
                 atoms = density.inside(atoms)
                 target.check_rows(labels, atoms)
-                if not density.discrete:
-                    free = density.to_free(atoms)
-                    density.from_free(free, [])
-                    target.sweeps(labels, free, self.options.n_auxiliary)
+                free = density.to_free(atoms)
+                density.from_free(free)
+                density.calls(free, target.labels_of_rows(labels))
             if self.continuous is not None:
                 self.continuous.prepare(point)
 
@@ -314,90 +268,47 @@ class DirichletProcessStep(PartitionStep):
     def _swept(self, position: int, target: AtomsTarget, point: dict[str, np.ndarray]) -> dict[str, Any]:
         started = time.perf_counter()
         target.confirm(point)
-        density: Any = target.densities.at(point)
+        density = target.densities.at(point)
         labels, atoms = target.read(point)
         atoms = density.inside(atoms)
         target.check_rows(labels, atoms)
-        if target.of_row is not None:
-            density = BlockDensities(target.densities, target.of_row)
         scales = self.scales[position]
         if scales is None:
-            n_free = density.n_free if len(target.densities.discrete) < len(atoms) else 0
-            scales = self.scales[position] = Scales(n_free, bool(target.densities.discrete))
+            scales = Scales(density.n_continuous, density.n_free - density.n_continuous)
+            self.scales[position] = scales
         prior = target.prior.at(point, target.n)
         beside = None
         if target.mixtures:
             made = self.beside[position] = target.beside(point, labels, self.beside[position])
             prior, beside = (None, None) if made is None else (prior, made.beside)
-        concentration = self.concentrations.get(target.name)
         # Labels have no posterior where the density of the rest is zero: they wait.
         n_sweeps = 0 if prior is None else self.options.sweeps_of(target.n)
-        per_sweep = self.options.n_scans * (self.options.n_auxiliary + SPARE) + POOL
-        per_sweep += N_BASE * self.options.hamiltonian if self.tune else 0
-        stream = Stream(self.rng, density, n_sweeps * per_sweep)
-        moves = Moves()
-        is_free = n_sweeps > 0 and len(scales.row) > 0
-        native = self._native_sweeps(target, density, labels, atoms, beside) if is_free else None
-        counts = self._counts(target, scales, n_sweeps)
-        if native is None:
-            ahead = Ahead(stream, counts.n_taken(self.tune))
-            for n_splits in counts.n_splits:
-                if concentration is not None:
-                    prior = self._concentrated(concentration, point, prior, labels, target.n)
-                given = target, density, prior, labels, atoms, scales, moves, ahead, stream, beside
-                labels, atoms = self._sweep(*given, counts, n_splits)
-        else:
-            prior, accepted = self._sweep_natively(native, target, point, prior, scales, stream, counts)
-            moves.accepted.append(accepted)
-            labels = native.labels
-            moves.take(native.take_counts())
-            atoms = density.from_free(native.free, [])
+        counts, accepted, tally = self._counts(target, scales, n_sweeps), math.nan, dict.fromkeys(COUNTED, 0)
+        if prior is not None:
+            sweeps = target.sweeps(self.rng, labels, density.to_free(atoms), self.options.n_auxiliary, beside)
+            per_sweep = self.options.n_scans * (self.options.n_auxiliary + SPARE) + POOL
+            per_sweep += N_BASE * self.options.hamiltonian if self.tune else 0
+            stream = Stream(self.rng, density, n_sweeps * per_sweep)
+            prior, accepted = self._sweep(sweeps, target, point, prior, scales, stream, counts)
+            labels, tally = sweeps.labels, sweeps.take_counts()
+            atoms = density.from_free(sweeps.free)
         target.write(point, labels, atoms)
         sizes = np.bincount(labels, weights=target.rows.weights)
         log_joint = -np.inf
-        if n_sweeps:
+        if prior is not None:
             log_labels = log_eppf(prior, sizes.astype(np.int64), len(sizes))
-            log_joint = log_labels + float(np.sum(density.log_density(atoms, labels)))
+            log_joint = log_labels + float(np.sum(density.log_density(atoms, target.labels_of_rows(labels))))
             log_joint += 0.0 if beside is None else beside.total_log_evidence()
         return {
-            **of_partition(sizes, moves.n_moved, log_joint),
-            **moves.tally,
-            "accepted": float(np.mean(moves.accepted)) if moves.accepted else math.nan,
+            **of_partition(sizes, tally.pop("n_moved"), log_joint),
+            **tally,
+            "accepted": accepted,
             "seconds": time.perf_counter() - started,
         }
 
-    def _concentrated(
+    def _sweep(
         self,
-        concentration: Concentration,
-        point: dict[str, np.ndarray],
-        prior: Any,
-        labels: np.ndarray,
-        n: int,
-    ) -> GibbsType:
-        """Draw the concentration given the labels, set it in the point, and return the prior with it."""
-        shape, rate = concentration.law(point)
-        if rate <= 0.0:
-            return prior
-        bits = bits_of_generator(self.rng)
-        alpha = drawn_concentration(*bits, prior.alpha, int(labels.max()) + 1, float(n), shape, rate)
-        concentration.write(point, alpha)
-        return prior._replace(alpha=alpha)
-
-    def _native_sweeps(
-        self, target: AtomsTarget, density: Any, labels: np.ndarray, atoms: Atoms, beside: Beside | None
-    ) -> CompiledSweeps | None:
-        """Begin a draw without Python, if there can be one."""
-        if target.densities.discrete:
-            return None
-        free = density.to_free(atoms)
-        native = target.sweeps(labels, free, self.options.n_auxiliary)
-        if native is not None:
-            native.begin(self.rng, labels, free, target.densities.native_values, beside)
-        return native
-
-    def _sweep_natively(
-        self,
-        native: CompiledSweeps,
+        sweeps: CompiledSweeps,
         target: AtomsTarget,
         point: dict[str, np.ndarray],
         prior: Any,
@@ -405,110 +316,30 @@ class DirichletProcessStep(PartitionStep):
         stream: Stream,
         counts: Counts,
     ) -> tuple[GibbsType, float]:
-        """Make the sweeps of a draw without Python; return the prior, and the mean acceptance of atoms' moves.
+        """Make the sweeps of a draw; return the prior, and the mean acceptance of the atoms' Hamiltonian moves.
 
         A concentration that is drawn with the labels is set in the point.
         """
         concentration = self.concentrations.get(target.name)
         law = (0.0, 0.0) if concentration is None else concentration.law(point)
-        with _told_by_pytensor(native, target.densities):
-            alpha, accepted = native.sweep(prior, law, target.n, stream.take_free, counts, scales, self.tune)
+        try:
+            alpha, accepted = sweeps.sweep(prior, law, target.n, stream.take, counts, scales, self.tune)
+        except FloatingPointError:
+            # What failed is in the arguments: PyTensor tells what it is.
+            free, labels = sweeps.arguments
+            target.densities.gradient(free, labels)
+            target.densities.by_free_row(free)
+            raise
         if concentration is not None and law[1] > 0.0:
             concentration.write(point, alpha)
         return prior._replace(alpha=alpha), accepted
 
-    def _n_splits(self, target: AtomsTarget, scales: Scales, n_sweeps: int) -> list[int]:
-        """Return how many splits and merges each of some sweeps tries."""
-        most = self.options.split_merge if target.n_blocks > 1 else 0
-        if not self.tune:
-            return list(self.rng.binomial(most, scales.tried, size=n_sweeps).tolist())
-        if target.densities.discrete:
-            # In Python they take so long that they are tried less while tuning too.
-            return list(self.rng.binomial(most, scales.worth_trying, size=n_sweeps).tolist())
-        return [most] * n_sweeps
-
     def _counts(self, target: AtomsTarget, scales: Scales, n_sweeps: int) -> Counts:
         """Return how often sweeps make each move."""
-        options, has_free = self.options, len(scales.row) > 0
-        n_splits = self._n_splits(target, scales, n_sweeps)
-        return Counts(
-            options.n_scans, options.n_auxiliary + SPARE, options.hamiltonian if has_free else 0, n_splits
-        )
-
-    def _sweep(
-        self,
-        target: AtomsTarget,
-        density: Any,
-        prior: Any,
-        labels: np.ndarray,
-        atoms: Atoms,
-        scales: Scales,
-        moves: "Moves",
-        ahead: Ahead,
-        stream: Stream,
-        beside: Beside | None,
-        counts: Counts,
-        n_moves: int,
-    ) -> tuple[np.ndarray, Atoms]:
-        """Make each move as often as the counts say, and so many splits and merges."""
-        rng, options = self.rng, self.options
-        m = options.n_auxiliary
-        fresh: Atoms = []
-        fresh_rows = np.empty((0, 0))
-        n_hamiltonian, n_fresh = counts.n_hamiltonian, counts.n_fresh + (POOL if n_moves else 0)
-        base = [density.to_free(ahead.take(N_BASE)) for _ in range(n_hamiltonian if self.tune else 0)]
-        for _ in range(options.n_scans):
-            pool = [np.concatenate(pair) for pair in zip(atoms, ahead.take(n_fresh), strict=True)]
-
-            def more() -> np.ndarray:
-                nonlocal pool
-                added = stream.take(counts.n_fresh)
-                pool = [np.concatenate(pair) for pair in zip(pool, added, strict=True)]
-                return density.by_row(added)
-
-            scanned = scan(rng, target.rows, prior, labels, density.by_row(pool), m, more, beside)
-            labels, atoms = scanned.labels, [values[scanned.chosen] for values in pool]
-            moves.n_moved += scanned.n_moved
-            fresh_rows = scanned.unseen
-            fresh = [values[len(values) - len(fresh_rows) :] for values in pool]
-        for move in range(n_hamiltonian):
-            atoms, ratio = move_atoms(rng, density, atoms, labels, scales)
-            moves.accepted.append(ratio)
-            if self.tune:
-                free = density.to_free(atoms)
-                scales.learn_scales(density, free, density.fixed(atoms), labels, base[move])
-                scales.learn_step(ratio)
-        for where in target.densities.discrete:
-            for _ in range(2):
-                atoms = move_discrete(rng, density, atoms, where, labels)
-        for _ in range(n_moves):
-            # Always POOL atoms, however many the scan has left: a number that depends on the labels would have to
-            # be part of the state.
-            if len(fresh_rows) < POOL:
-                fresh = stream.take(POOL)
-                fresh_rows = density.by_row(fresh)
-            fresh, fresh_rows = [values[:POOL] for values in fresh], fresh_rows[:POOL]
-            moved = split_or_merge(
-                rng,
-                density,
-                prior,
-                target.rows.weights,
-                target.rows.known,
-                labels,
-                FreeForm(density.to_free(atoms), density.fixed(atoms)),
-                scales,
-                FreeForm(density.to_free(fresh), density.fixed(fresh)),
-                fresh_rows,
-                beside,
-            )
-            kind = "splits" if moved.is_split else "merges"
-            moves.tally[f"{kind}_tried"] += 1
-            if self.tune:
-                scales.learn_tried(moved.accepted)
-            if moved.accepted:
-                moves.tally[kind] += 1
-                labels, first = named_by_appearance(moved.labels)
-                order = moved.labels[first]
-                atoms = [values[order] for values in density.from_free(*moved.atoms)]
-            fresh_rows = np.empty((0, 0))
-        return labels, atoms
+        options, densities = self.options, target.densities
+        most = options.split_merge if target.n_blocks > 1 and not densities.discrete else 0
+        n_splits = [most] * n_sweeps
+        if not self.tune:
+            n_splits = self.rng.binomial(most, scales.tried, size=n_sweeps).tolist()
+        n_hamiltonian = options.hamiltonian if densities.n_continuous else 0
+        return Counts(options.n_scans, options.n_auxiliary + SPARE, n_hamiltonian, n_splits)

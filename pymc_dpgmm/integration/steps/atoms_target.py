@@ -10,12 +10,12 @@ from pytensor.graph.basic import Variable
 from pymc_dpgmm.families import View
 from pymc_dpgmm.integration.continuous.atoms import AtomsPart
 from pymc_dpgmm.integration.process_density import AtomDensities, ProcessModel
+from pymc_dpgmm.integration.process_density.atom_densities import Atoms
 from pymc_dpgmm.integration.process_density.impossible_rows import refuse_impossible_rows
 from pymc_dpgmm.integration.steps.continuous import Learnt, Moving
 from pymc_dpgmm.integration.steps.targets import LabelsPrior, MixtureTarget, of_blocks, same_params, same_rows
 from pymc_dpgmm.integration.variables.records import amend_record
 from pymc_dpgmm.partitions.labels import named_by_appearance
-from pymc_dpgmm.sampler.atoms.atom_moves import Atoms
 from pymc_dpgmm.sampler.atoms.auxiliary import Rows
 from pymc_dpgmm.sampler.atoms.beside import Beside
 from pymc_dpgmm.sampler.atoms.compiled_sweeps import CompiledSweeps
@@ -47,7 +47,7 @@ class AtomsTarget(ProcessModel):
         self.rows = Rows(weights, known)
         self.n_blocks = len(weights)
         self._mixtures = [MixtureTarget(model, mixture) for mixture in self.mixtures]
-        self._sweeps: dict[int, CompiledSweeps | None] = {}
+        self._sweeps: dict[int, CompiledSweeps] = {}
         # What a draw has put into a point, as it is there and as labels and atoms.
         self._written: tuple[dict[str, np.ndarray], np.ndarray, Atoms] | None = None
         self._has_been_checked = False
@@ -69,12 +69,10 @@ class AtomsTarget(ProcessModel):
         if self._has_been_checked:
             return
         self._has_been_checked = True
-        densities, of_rows = self.densities, labels if self.of_row is None else labels[self.of_row]
+        densities, of_rows = self.densities, self.labels_of_rows(labels)
 
         def by_row(atoms: Atoms) -> np.ndarray:
-            return (
-                densities.by_row(atoms) if densities.discrete else densities.by_free_row(densities.to_free(atoms))
-            )
+            return densities.by_free_row(densities.to_free(atoms))
 
         doubtful = ~(densities.log_density(atoms, of_rows) > -np.inf)
         if np.any(doubtful):
@@ -88,25 +86,29 @@ class AtomsTarget(ProcessModel):
                 lambda m: by_row(densities.draws(0, m)),
             )
 
-    def sweeps(self, labels: np.ndarray, free: np.ndarray, n_auxiliary: int) -> CompiledSweeps | None:
-        """Return what makes sweeps without Python, if that can be.
+    def labels_of_rows(self, labels: np.ndarray) -> np.ndarray:
+        """Return the labels of rows from those of blocks of rows."""
+        return labels if self.of_row is None else labels[self.of_row]
 
-        Not where atoms have discrete values, or PyTensor does not compile with numba.
-
-        Parameters
-        ----------
-        labels : (n,) int64 array
-            Of blocks of rows.
-        free : (K, D) array
-        n_auxiliary : int
-        """
+    def sweeps(
+        self,
+        rng: np.random.Generator,
+        labels: np.ndarray,
+        free: np.ndarray,
+        n_auxiliary: int,
+        beside: Beside | None,
+    ) -> CompiledSweeps:
+        """Return what makes the sweeps of a draw, from labels (n,) of blocks of rows and free atoms (K, D)."""
+        densities = self.densities
+        calls = densities.calls(free, self.labels_of_rows(labels))
         if n_auxiliary not in self._sweeps:
             of_row = np.arange(self.n) if self.of_row is None else np.asarray(self.of_row, dtype=np.int64)
-            native = self.densities.native(free, labels[of_row])
-            self._sweeps[n_auxiliary] = (
-                None if native is None else CompiledSweeps(self.rows, of_row, free.shape[1], *native, n_auxiliary)
-            )
-        return self._sweeps[n_auxiliary]
+            discrete = [(densities.columns[p], np.dtype(densities.dtypes[p])) for p in densities.discrete]
+            numbers = densities.n_free, densities.n_continuous
+            self._sweeps[n_auxiliary] = CompiledSweeps(self.rows, of_row, *numbers, discrete, calls, n_auxiliary)
+        sweeps = self._sweeps[n_auxiliary]
+        sweeps.begin(rng, labels, free, calls, beside)
+        return sweeps
 
     def beside(
         self, point: dict[str, np.ndarray], labels: np.ndarray, last: BesideAtPoint | None
@@ -157,7 +159,7 @@ class AtomsTarget(ProcessModel):
 
     def write(self, point: dict[str, np.ndarray], labels: np.ndarray, atoms: Atoms) -> None:
         """Set labels and the rows' parameters in a point."""
-        rows = labels if self.of_row is None else labels[self.of_row]
+        rows = self.labels_of_rows(labels)
         point[self.name] = rows.astype(self.dtype)
         dtypes = [point[name].dtype for name in self.values]
         for name, values, dtype in zip(self.values, atoms, dtypes, strict=True):
@@ -224,69 +226,22 @@ class Stream:
     Parameters
     ----------
     rng : Generator
-    density : AtomDensities or BlockDensities
+    density : AtomDensities
         Densities at the point of the draw.
     n : int
         Number of draws from the base per call.
     """
 
-    def __init__(self, rng: np.random.Generator, density: Any, n: int) -> None:
+    def __init__(self, rng: np.random.Generator, density: AtomDensities, n: int) -> None:
         self._rng, self._density, self._n = rng, density, n
         self._drawn: Atoms = []
         self._next = n
 
-    def take(self, n: int) -> Atoms:
-        """Return the next n draws."""
+    def take(self, n: int) -> np.ndarray:
+        """Return the next n draws in free form: (n, D)."""
         if self._next + n > self._n:
             self._drawn = self._density.draws(int(self._rng.integers(2**63)), max(n, self._n))
             self._next = 0
         taken = [values[self._next : self._next + n] for values in self._drawn]
         self._next += n
-        return taken
-
-    def take_free(self, n: int) -> np.ndarray:
-        """Return the next n draws in free form."""
-        free: np.ndarray = self._density.to_free(self.take(n))
-        return free
-
-
-class Ahead:
-    """The next n draws of a stream, taken at once and handed out one after the other."""
-
-    def __init__(self, stream: Stream, n: int) -> None:
-        self._taken, self._next = stream.take(n) if n else [], 0
-
-    def take(self, n: int) -> Atoms:
-        """Return the next n of them."""
-        taken = [values[self._next : self._next + n] for values in self._taken]
-        self._next += n
-        return taken
-
-
-class BlockDensities:
-    """Densities of blocks of rows that constraints put into one cluster."""
-
-    def __init__(self, densities: AtomDensities, of_row: np.ndarray) -> None:
-        self._own, self._of_row = densities, of_row
-        self.n_free, self.fixed = densities.n_free, densities.fixed
-        self.to_free, self.from_free, self.draws = densities.to_free, densities.from_free, densities.draws
-        self.inside, self.base, self.base_of = densities.inside, densities.base, densities.base_of
-        self.discrete = densities.discrete
-        self._n_blocks = int(of_row.max()) + 1
-
-    def by_row(self, atoms: Atoms) -> np.ndarray:
-        """Return the log density of each block under each atom."""
-        rows = self._own.by_row(atoms)
-        return np.array([np.bincount(self._of_row, weights=row, minlength=self._n_blocks) for row in rows])
-
-    def by_cluster(self, atoms: Atoms, labels: np.ndarray) -> np.ndarray:
-        """Return the log density of each atom and of the blocks in its cluster."""
-        return self._own.by_cluster(atoms, labels[self._of_row])
-
-    def log_density(self, atoms: Atoms, labels: np.ndarray) -> np.ndarray:
-        """Return the result of :meth:`by_cluster`, through the function that is compiled for gradients."""
-        return self._own.log_density(atoms, labels[self._of_row])
-
-    def gradient(self, free: np.ndarray, fixed: Atoms, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the log density of each atom in free form and of its blocks, and the gradient."""
-        return self._own.gradient(free, fixed, labels[self._of_row])
+        return self._density.to_free(taken)

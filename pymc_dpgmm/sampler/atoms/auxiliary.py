@@ -11,7 +11,6 @@ times the predictive of the row's other columns given the rows of the cluster; a
 """
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -19,19 +18,9 @@ import numpy as np
 from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.arithmetic import below, uniform
 from pymc_dpgmm.native.blocks import FUNCTION, NUMBER, Block
-from pymc_dpgmm.native.compiled import FLOAT, INTS, NOTHING, address_of, bits_of_generator, c_function, inlined
+from pymc_dpgmm.native.compiled import inlined
 from pymc_dpgmm.native.special import log_rising
-from pymc_dpgmm.partitions.labels import named_by_appearance
-from pymc_dpgmm.partitions.priors import GibbsType, log_seats_new
-from pymc_dpgmm.sampler.atoms.beside import (
-    Beside,
-    call_join_beside,
-    call_leave_beside,
-    call_weigh_beside,
-    join_beside,
-    leave_beside,
-    weigh_beside,
-)
+from pymc_dpgmm.sampler.atoms.beside import call_join_beside, call_leave_beside, call_weigh_beside
 from pymc_dpgmm.sampler.state.memory import CAPACITY, N_CLUSTERS
 
 # The memory of a scan.
@@ -163,32 +152,6 @@ def let_rows_join(head, discount):
         head[ROW] += 1
 
 
-@c_function(NOTHING(INTS, FLOAT))
-def _scan(head, discount):
-    let_rows_join(head, discount)
-
-
-class Scanned(NamedTuple):
-    """Where a scan ends.
-
-    Parameters
-    ----------
-    labels : (n,) int64 array
-        The atom of each row, 0..K-1 in order of first appearance.
-    chosen : (K,) int64 array
-        Of all atoms, those of the clusters.
-    n_moved : int
-        Rows that joined another cluster.
-    unseen : (u, n) float64 array
-        Log densities of the rows under the last u of the atoms, which the scan has not looked at.
-    """
-
-    labels: np.ndarray
-    chosen: np.ndarray
-    n_moved: int
-    unseen: np.ndarray
-
-
 class Rows(NamedTuple):
     """What a scan moves: rows, or blocks of rows that are in one cluster for certain.
 
@@ -202,104 +165,3 @@ class Rows(NamedTuple):
 
     weights: np.ndarray
     known: np.ndarray
-
-
-def scan(
-    rng: np.random.Generator,
-    rows: Rows,
-    prior: GibbsType,
-    labels: np.ndarray,
-    densities: np.ndarray,
-    n_auxiliary: int,
-    more: Callable[[], np.ndarray],
-    beside: Beside | None = None,
-) -> Scanned:
-    """Run one scan.
-
-    Parameters
-    ----------
-    rng : Generator
-    rows : Rows
-    prior : GibbsType
-    labels : (n,) int64 array
-        0..K-1.
-    densities : (K + m + spare, n) float64 array
-        Log density of each row under the atoms of the K clusters, and then under fresh draws from the base.
-    n_auxiliary : int, >= 1
-        The number m of auxiliary atoms.
-    more : callable
-        Draws more atoms and returns their (spare, n) densities. They count as following those before.
-    beside : Beside, optional
-        Collapsed mixtures on the same labels, which they have before and after.
-
-    Returns
-    -------
-    Scanned
-    """
-    n, m = len(labels), n_auxiliary
-    n_atoms, n_clusters = len(densities), int(labels.max()) + 1
-    labels = labels.astype(np.int64)
-    sizes = np.zeros(n_atoms)
-    sizes[:n_clusters] = np.bincount(labels, weights=rows.weights)
-    known_slots = np.zeros(n_atoms, dtype=np.int64)
-    known_slots[labels[rows.known > 0]] = 1
-    active = np.arange(n_atoms)
-    places = np.arange(n_atoms)
-    auxiliary = np.arange(n_clusters, n_clusters + m)
-    next_double, bit_state = bits_of_generator(rng)
-    densities = np.ascontiguousarray(densities, dtype=np.float64)
-    row, n_moved, n_active, next_atom = 0, 0, n_clusters, n_clusters + m
-    slots_beside = np.zeros(n_atoms, dtype=np.int64)
-    if beside is not None:
-        slots_beside[labels] = beside.state.slots
-    while True:
-        state = None if beside is None else beside.roomy()
-        weights_beside = np.empty(0 if state is None else state.capacity + 1)
-        reach = min(n_atoms, n) + 1
-        log_new = log_seats_new(prior, reach)
-        log_weights = np.empty(n_atoms + m)
-        head = HEAD.filled(
-            next_double=next_double,
-            bit_state=bit_state,
-            n=n,
-            n_auxiliary=m,
-            row=row,
-            n_moved=n_moved,
-            n_active=n_active,
-            next=next_atom,
-            stop=n_atoms,
-            labels=labels,
-            weights=rows.weights,
-            known=rows.known,
-            sizes=sizes,
-            known_slots=known_slots,
-            places=places,
-            densities=densities,
-            active=active,
-            auxiliary=auxiliary,
-            log_new=log_new,
-            log_weights=log_weights,
-            beside=0 if state is None else state.head,
-            slots_beside=slots_beside,
-            weights_beside=weights_beside,
-            leave_beside=0 if state is None else leave_beside.address,
-            weigh_beside=0 if state is None else weigh_beside.address,
-            join_beside=0 if state is None else join_beside.address,
-        )
-        _scan(address_of(head), prior.discount)
-        row, n_moved, n_active, next_atom = head[[ROW, N_MOVED, N_ACTIVE, NEXT]].tolist()
-        if row == n:
-            break
-        if next_atom < n_atoms:
-            # There were too few slots.
-            continue
-        fresh = more()
-        densities = np.concatenate([densities, fresh])
-        n_atoms += len(fresh)
-        sizes = np.append(sizes, np.zeros(len(fresh)))
-        known_slots, active, places, slots_beside = (
-            np.append(array, np.zeros(len(fresh), dtype=np.int64))
-            for array in (known_slots, active, places, slots_beside)
-        )
-    canonical, first = named_by_appearance(labels)
-    return Scanned(canonical, labels[first], n_moved, densities[next_atom:])

@@ -151,18 +151,6 @@ class Beside:
         evidence_beside(self.roomy().address, address_of(members), len(members), address_of(found))
         return float(found[0])
 
-    def log_split(self, one: np.ndarray, other: np.ndarray) -> float:
-        """Return by how much the log marginal likelihood is larger if rows are two clusters and not one."""
-        together = np.concatenate([one, other])
-        return self.log_evidence(one) + self.log_evidence(other) - self.log_evidence(together)
-
-    def odds(self, rows: np.ndarray, sides: np.ndarray) -> np.ndarray:
-        """Return for some rows their log predictive given the others on side 0, less that on side 1: (n,)."""
-        found, members = np.zeros(len(sides)), np.ascontiguousarray(rows, dtype=np.int64)
-        arrays = np.ascontiguousarray(sides, dtype=np.int64), found
-        odds_beside(self.roomy().address, address_of(members), len(members), *(address_of(a) for a in arrays))
-        return found
-
     def total_log_evidence(self) -> float:
         """Return the log marginal likelihood of all rows."""
         slots = self.state.order[: self.state.n_clusters]

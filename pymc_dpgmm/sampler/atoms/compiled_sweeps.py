@@ -1,7 +1,7 @@
-"""Sweeps over labels and atoms without Python.
+"""Sweeps over labels and atoms, of which densities are functions at addresses.
 
-A sweep is a scan over the labels (``auxiliary.py``), Hamiltonian moves of all atoms (``sweep_moves.py``), and
-splits and merges (``sweep_splits.py``), on atoms in their free form. There is no place here for discrete values.
+A sweep is a scan over the labels (``auxiliary.py``), moves of all atoms (``sweep_moves.py``), and splits and
+merges (``sweep_splits.py``), on atoms in their free form.
 """
 
 import math
@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.native.array_calls import NativeCall, words_of
+from pymc_dpgmm.native.array_calls import Call, words_of
 from pymc_dpgmm.native.compiled import INT, INTS, address_of, bits_of_generator, c_function, inlined
 from pymc_dpgmm.partitions.concentration import draw_concentration
 from pymc_dpgmm.partitions.priors import GibbsType, log_seats_new
-from pymc_dpgmm.sampler.atoms.atom_moves import N_BASE, Scales
 from pymc_dpgmm.sampler.atoms.auxiliary import HEAD as SCAN
 from pymc_dpgmm.sampler.atoms.auxiliary import N_ACTIVE, N_MOVED, NEXT, ROW, STOP, Rows, let_rows_join, scan_at
 from pymc_dpgmm.sampler.atoms.beside import (
@@ -25,11 +24,12 @@ from pymc_dpgmm.sampler.atoms.beside import (
     odds_beside,
     weigh_beside,
 )
-from pymc_dpgmm.sampler.atoms.splits import POOL
+from pymc_dpgmm.sampler.atoms.scales import N_BASE, Scales
 from pymc_dpgmm.sampler.atoms.sweep_memory import (
     ALL_MOVED,
     ALPHA,
     DISCOUNT,
+    DISCRETE,
     DONE,
     FAILED,
     FIRST_LEARNT,
@@ -47,6 +47,7 @@ from pymc_dpgmm.sampler.atoms.sweep_memory import (
     NEEDS_SLOTS,
     NEXT_FRESH,
     PHASE,
+    POOL,
     SCAN_BEGINS,
     SCAN_GOES_ON,
     SCANS_LEFT,
@@ -65,6 +66,8 @@ from pymc_dpgmm.sampler.state.memory import CAPACITY
 from pymc_dpgmm.sampler.state.memory import N_CLUSTERS as STATE_CLUSTERS
 
 Shape = int | tuple[int, ...]
+# What sweeps count.
+COUNTED = ("n_moved", *TALLY)
 
 
 @inlined
@@ -199,10 +202,12 @@ class CompiledSweeps:
         Blocks of rows.
     of_row : (n_rows,) int64 array
         The block of each row.
-    n_free : int
-        Number D of continuous values of an atom, which has no others.
-    density, by_row : NativeCall
-        ``AtomDensities.gradient`` and ``AtomDensities.by_free_row``.
+    n_free, n_continuous : int
+        Numbers of values of an atom, and how many of these, the first ones, are continuous.
+    discrete : sequence of pairs
+        Columns of each parameter with discrete values, and the type of these.
+    calls : sequence of Call
+        See ``AtomDensities.calls``.
     n_auxiliary : int
         Auxiliary atoms of a scan.
     """
@@ -212,25 +217,36 @@ class CompiledSweeps:
         rows: Rows,
         of_row: np.ndarray,
         n_free: int,
-        density: NativeCall,
-        by_row: NativeCall,
+        n_continuous: int,
+        discrete: Sequence[tuple[slice, np.dtype]],
+        calls: Sequence[Call],
         n_auxiliary: int,
     ) -> None:
         self._rows, self._of_row, self._d, self._m = rows, of_row, n_free, n_auxiliary
         # They own the code whose addresses are in the block.
-        self._calls = density, by_row
+        self._entries = [call.entry for call in calls]
         self._n, self._capacity = len(rows.weights), 0
         self._head = SWEEP.filled(**dict.fromkeys(SWEEP.fields, 0))
         self._scan = SCAN.filled(**dict.fromkeys(SCAN.fields, 0))
+        density, by_row, *of_bases = self._entries
         self._set(
             n=self._n,
             n_rows=len(of_row),
             n_free=n_free,
+            n_continuous=n_continuous,
+            n_discrete=len(discrete),
             density_entry=density.address,
             density_code=density.code,
             rows_entry=by_row.address,
             rows_code=by_row.code,
         )
+        self._bounds = np.array([_bounds_of(dtype) for _, dtype in discrete]).reshape(-1, 2)
+        self._discrete = [
+            DISCRETE.filled(
+                start=own.start, stop=own.stop, bounds=bounds, entry=e.address, code=e.code, inputs=0, outputs=0
+            )
+            for (own, _), bounds, e in zip(discrete, self._bounds, of_bases, strict=True)
+        ]
         self._scan[SCAN.places("n", "n_auxiliary")] = self._n, n_auxiliary
         self._of_sweep: dict[str, np.ndarray] = {}
         self._of_scan: dict[str, np.ndarray] = {}
@@ -245,7 +261,7 @@ class CompiledSweeps:
         rng: np.random.Generator,
         labels: np.ndarray,
         free: np.ndarray,
-        values: Sequence[Sequence[np.ndarray]],
+        calls: Sequence[Call],
         beside: Beside | None = None,
     ) -> None:
         """Begin a draw.
@@ -257,8 +273,8 @@ class CompiledSweeps:
             0..K-1.
         free : (K, D) float64 array
             The atoms in free form, finite.
-        values : two sequences of C-contiguous arrays
-            What follows atoms and labels among the arguments of each density.
+        calls : sequence of Call
+            Those that these sweeps were made for, with their values now.
         beside : Beside, optional
             Collapsed mixtures on the same labels, which they have before and after every sweep.
         """
@@ -272,14 +288,15 @@ class CompiledSweeps:
         bits = bits_of_generator(rng)
         self._set(next_double=bits[0], bit_state=bits[1])
         self._scan[SCAN.places("next_double", "bit_state")] = bits
-        of_atoms = [memory["points"][:1], memory["row_labels"]], [memory["pool"][:1]]
+        points = memory["points"][:1]
+        of_atoms = [[points, memory["row_labels"]], [memory["pool"][:1]], *([points] for _ in self._discrete)]
         # They are kept, since the blocks have their addresses.
-        self._values = [*values]
+        self._values = [call.values for call in calls]
         self._inputs = [
-            words_of([*own, *more], call.kinds)
-            for own, more, call in zip(of_atoms, values, self._calls, strict=True)
+            words_of([*own, *call.values], call.entry.kinds) for own, call in zip(of_atoms, calls, strict=True)
         ]
         self._set(density_inputs=address_of(self._inputs[0]), rows_inputs=address_of(self._inputs[1]))
+        self._point_discrete()
 
     def sweep(
         self,
@@ -343,8 +360,16 @@ class CompiledSweeps:
         n_moves = n_sweeps * counts.n_hamiltonian
         return float(numbers[ALPHA]), float(memory["learnt"][-1]) / n_moves if n_moves else math.nan
 
+    def _point_discrete(self) -> None:
+        """Write where the blocks of discrete values are, and what they need."""
+        for own, inputs in zip(self._discrete, self._inputs[2:], strict=True):
+            own[DISCRETE.places("inputs", "outputs")] = address_of(inputs), address_of(self._outputs[2])
+        self._keep(discrete=np.array(self._discrete, dtype=np.int64).ravel())
+
     def _check(self) -> None:
         if self._failed[0]:
+            for entry in self._entries:
+                entry.raise_error()
             raise FloatingPointError("a density of atoms could not be computed")
 
     @property
@@ -365,9 +390,8 @@ class CompiledSweeps:
 
     def take_counts(self) -> dict[str, int]:
         """Return what has been counted since the last call: rows that moved, splits and merges."""
-        names = ("n_moved", *TALLY)
-        counts = dict(zip(names, self._head[SWEEP.places(*names)].tolist(), strict=True))
-        self._set(**dict.fromkeys(names, 0))
+        counts = dict(zip(COUNTED, self._head[SWEEP.places(*COUNTED)].tolist(), strict=True))
+        self._set(**dict.fromkeys(COUNTED, 0))
         return counts
 
     def _point_beside(self) -> None:
@@ -476,7 +500,7 @@ class CompiledSweeps:
         self._failed = np.zeros(1, dtype=np.int64)
         self._outputs = [
             np.array([address_of(memory[name]) for name in names], dtype=np.int64)
-            for names in (("values", "gradients", "jacobians"), ("two_rows",))
+            for names in (("values", "gradients", "jacobians"), ("two_rows",), ("values",))
         ]
         others = {"weights": rows.weights, "known": rows.known, "of_row": self._of_row, "scan": self._scan}
         others |= {"failed": self._failed, "density_outputs": self._outputs[0], "rows_outputs": self._outputs[1]}
@@ -489,3 +513,13 @@ class CompiledSweeps:
         if self._inputs:
             self._inputs[0][0] = address_of(memory["points"])
             self._inputs[0][3] = address_of(memory["row_labels"])
+            for inputs in self._inputs[2:]:
+                inputs[0] = address_of(memory["points"])
+            self._point_discrete()
+
+
+def _bounds_of(dtype: np.dtype) -> tuple[float, float]:
+    """Return the least and the largest whole number of a type that double precision has too."""
+    if dtype == np.dtype(bool):
+        return 0.0, 1.0
+    return max(np.iinfo(dtype).min, -(2.0**53)), min(np.iinfo(dtype).max, 2.0**53)

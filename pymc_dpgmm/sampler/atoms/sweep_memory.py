@@ -11,6 +11,8 @@ from pymc_dpgmm.native.blocks import FUNCTION, NUMBER, Block
 from pymc_dpgmm.native.compiled import inlined, shifted
 from pymc_dpgmm.sampler.atoms.auxiliary import STOP
 
+# Number of draws from the base among which splits and merges choose their first atoms.
+POOL = 16
 # What a sweep does next, and how a call of it ends.
 SWEEP_BEGINS, SCAN_BEGINS, SCAN_GOES_ON, MOVES, SPLITS = range(5)
 DONE, NEEDS_ATOMS, NEEDS_SLOTS, NEEDS_MEMORY, FAILED = range(5)
@@ -18,10 +20,15 @@ DONE, NEEDS_ATOMS, NEEDS_SLOTS, NEEDS_MEMORY, FAILED = range(5)
 SWEEP = Block(
     next_double=NUMBER,
     bit_state=NUMBER,
-    # Labels are those of n blocks of rows, of which there are n_rows; atoms have n_free numbers.
+    # Labels are those of n blocks of rows, of which there are n_rows; atoms have n_free numbers, of which the
+    # first ones are continuous and the others whole.
     n=NUMBER,
     n_rows=NUMBER,
     n_free=NUMBER,
+    n_continuous=NUMBER,
+    # Parameters with discrete values, one block after the other: see DISCRETE.
+    n_discrete=NUMBER,
+    discrete=blocks.INTS,
     # For how many atoms there is room.
     capacity=NUMBER,
     # What is to be done: sweeps, scans of each, and how many of both are left; Hamiltonian moves of a sweep; and
@@ -118,6 +125,17 @@ SWEEP = Block(
     evidence_beside=FUNCTION,
     odds_beside=FUNCTION,
 )
+# A parameter with discrete values: the columns that it has, the least and the largest value of its type, and its
+# part of the density of the base, see Entry.
+DISCRETE = Block(
+    start=NUMBER,
+    stop=NUMBER,
+    bounds=blocks.FLOATS,
+    entry=FUNCTION,
+    code=NUMBER,
+    inputs=blocks.INTS,
+    outputs=blocks.INTS,
+)
 PHASE, N_LEFT, SCANS_LEFT, N_SPLITS, N_CLUSTERS, WEIGHED = SWEEP.places(
     "phase", "n_left", "scans_left", "n_splits", "n_clusters", "weighed"
 )
@@ -136,6 +154,7 @@ ALPHA, DISCOUNT, MOST, N_ALL_ROWS, LAW_SHAPE, LAW_RATE = range(6)
 
 
 sweep_at = SWEEP.reader()
+discrete_at = DISCRETE.reader()
 
 
 @inlined

@@ -1,15 +1,18 @@
-"""Hamiltonian moves of a compiled sweep, and what is learnt of their scales while tuning.
+"""Moves of the atoms of all clusters, and what is learnt of their scales while tuning.
 
-They are those of ``atom_moves.py``, number for number.
+Atoms are independent given the labels, so that those of all clusters move at once and each is accepted by itself:
+continuous values by Hamiltonian dynamics (Neal 2011), discrete ones by Metropolis steps.
 """
 
 import math
 
-from pymc_dpgmm.native.arithmetic import standard_normal, uniform
+from pymc_dpgmm.native.arithmetic import below, standard_normal, uniform
+from pymc_dpgmm.native.array_calls import call_entry
 from pymc_dpgmm.native.compiled import inlined, shifted
-from pymc_dpgmm.sampler.atoms.atom_moves import FORGETS, GAMMA, KAPPA, MOST_LEAPFROGS, N_BASE, T0, TARGET
+from pymc_dpgmm.sampler.atoms.scales import FORGETS, N_BASE
 from pymc_dpgmm.sampler.atoms.sweep_memory import (
     ACCEPTED,
+    DISCRETE,
     LAST,
     LOG_STEP_MEAN,
     MEAN_ERROR,
@@ -17,15 +20,24 @@ from pymc_dpgmm.sampler.atoms.sweep_memory import (
     N_LEARNT,
     STEP,
     count_blocks,
+    discrete_at,
     evaluate,
     is_finite,
     take_labels,
 )
 
+# Target of the acceptance of Hamiltonian moves, and constants of its adaptation (Hoffman and Gelman 2014, 3.2).
+TARGET = 0.8
+GAMMA, T0, KAPPA = 0.05, 10.0, 0.75
+MOST_LEAPFROGS = 3
+# Metropolis steps of a sweep for each parameter with discrete values, and the longest one.
+N_STEPS, LONGEST_STEP = 2, 1e6
+N_DISCRETE = len(DISCRETE)
+
 
 @inlined
 def _move_atoms(s, head):
-    """Move all atoms: see ``atom_moves.move_atoms``. Return the mean acceptance."""
+    """Move the continuous values of all atoms; return the mean acceptance."""
     n_clusters, d = head[N_CLUSTERS], s.n_free
     evaluate(s, s.atoms, n_clusters)
     for k in range(n_clusters):
@@ -76,7 +88,7 @@ def _learn_base(s, draws, forgets):
             n_drawn += 1
     if n_drawn < 2:
         return
-    for e in range(s.n_free):
+    for e in range(s.n_continuous):
         mean, square = 0.0, 0.0
         for q in range(n_drawn):
             mean += draws[q * s.n_free + e] / n_drawn
@@ -87,12 +99,12 @@ def _learn_base(s, draws, forgets):
 
 @inlined
 def _learn_scales(s, head, draws):
-    """Learn from draws of the base and the curvature in one direction: see ``Scales.learn_scales``."""
+    """Learn from draws of the base, and from the curvature at the atoms in one direction."""
     n_clusters, d = head[N_CLUSTERS], s.n_free
     forgets = max(FORGETS, 1.0 / (1.0 + s.learnt[N_LEARNT]))
     s.learnt[N_LEARNT] += 1.0
     _learn_base(s, draws, forgets)
-    e = int(s.learnt[LAST] + 1.0) % d
+    e = int(s.learnt[LAST] + 1.0) % s.n_continuous
     s.learnt[LAST] = e
     for sign in range(2):
         for q in range(n_clusters * d):
@@ -110,13 +122,13 @@ def _learn_scales(s, head, draws):
             curvature += max(s.energy[k] - s.base[e], 0.0)
             n_good += s.sizes[k]
     if n_good > 0.0:
-        rate = max(FORGETS, 1.0 / (1.0 + s.learnt[N_LEARNT] / d))
+        rate = max(FORGETS, 1.0 / (1.0 + s.learnt[N_LEARNT] / s.n_continuous))
         s.row[e] += rate * (max(curvature / n_good, 1e-12) - s.row[e])
 
 
 @inlined
 def _learn_step(s, accepted):
-    """Learn from the mean acceptance of a move: see ``Scales.learn_step``."""
+    """Learn from the mean acceptance of a move, by dual averaging."""
     t = s.learnt[N_LEARNT]
     rate = 1.0 / (t + T0)
     s.learnt[MEAN_ERROR] = (1.0 - rate) * s.learnt[MEAN_ERROR] + rate * (TARGET - accepted)
@@ -128,8 +140,46 @@ def _learn_step(s, accepted):
 
 
 @inlined
+def _move_discrete(s, head, of):
+    """Move the discrete values of a parameter by a Metropolis step, after ``s.start`` was computed.
+
+    One entry of each atom goes up or down by at least k with probability 1 / k, which reaches near and far values.
+    """
+    n_clusters, d = head[N_CLUSTERS], s.n_free
+    for q in range(n_clusters * d):
+        s.moved[q] = s.atoms[q]
+    for k in range(n_clusters):
+        at = k * d + of.start + below(s.bits, of.stop - of.start)
+        length = math.floor(min(1.0 / (1.0 - uniform(s.bits)), LONGEST_STEP))
+        value = s.atoms[at] + (length if uniform(s.bits) < 0.5 else -length)
+        if of.bounds[0] <= value <= of.bounds[1]:
+            s.moved[at] = value
+    for q in range(n_clusters * d):
+        s.points[q] = s.moved[q]
+    of.inputs[1] = n_clusters
+    if call_entry(of.entry, of.code, of.inputs, of.outputs) != 0:
+        s.failed[0] = 1
+        return
+    for k in range(n_clusters):
+        # Other parameters and the likelihood may index something by values that the base has, and by no others.
+        if not s.values[k] > -math.inf:
+            for e in range(of.start, of.stop):
+                s.moved[k * d + e] = s.atoms[k * d + e]
+    evaluate(s, s.moved, n_clusters)
+    if s.failed[0] != 0:
+        return
+    for k in range(n_clusters):
+        change = s.values[k] - s.start[k]
+        # A comparison with what is not a number is false.
+        if math.log(1.0 - uniform(s.bits)) < change and is_finite(s.values[k]):
+            s.start[k] = s.values[k]
+            for e in range(of.start, of.stop):
+                s.atoms[k * d + e] = s.moved[k * d + e]
+
+
+@inlined
 def move_and_learn(s, head):
-    """Make all Hamiltonian moves, and learn from them while tuning."""
+    """Make all moves of atoms, and learn from them while tuning."""
     take_labels(s, s.labels)
     count_blocks(s, s.labels, head[N_CLUSTERS])
     for move in range(s.n_hamiltonian):
@@ -138,3 +188,10 @@ def move_and_learn(s, head):
         if s.is_tuning != 0:
             _learn_scales(s, head, shifted(s.fresh, (s.first_learnt + move * N_BASE) * s.n_free))
             _learn_step(s, accepted)
+    if s.n_discrete > 0 and s.failed[0] == 0:
+        evaluate(s, s.atoms, head[N_CLUSTERS])
+        for k in range(head[N_CLUSTERS]):
+            s.start[k] = s.values[k]
+        for which in range(s.n_discrete):
+            for _ in range(N_STEPS):
+                _move_discrete(s, head, discrete_at(shifted(s.discrete, which * N_DISCRETE)))

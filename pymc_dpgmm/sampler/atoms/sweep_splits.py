@@ -1,4 +1,12 @@
-"""Splits and merges of a compiled sweep: those of ``splits.py``, number for number."""
+"""Splits and merges of clusters whose atoms have continuous values alone (Jain and Neal 2007, with own proposals).
+
+A pair of rows decides: their cluster is split, or their two are merged. Everything that a proposal is made from,
+the *launch state*, depends on the pair, on the rows of its clusters together, and on random numbers of its own;
+never on how these rows are divided now, or on their atoms. It consists of atoms from the pool that suit the two
+rows, the rows divided between them, and Newton steps towards the modes of the two atoms, and of one atom for all
+rows. From there atoms are drawn around the modes, and rows allocated given the atoms; the ratio of acceptance has
+the densities of these draws.
+"""
 
 import math
 
@@ -7,7 +15,6 @@ from pymc_dpgmm.native.compiled import inlined, shifted
 from pymc_dpgmm.native.special import log_rising
 from pymc_dpgmm.native.symmetric import definite_near
 from pymc_dpgmm.native.triangles import definite_factor, pack, scalar_product, solve_lower, solve_upper
-from pymc_dpgmm.sampler.atoms.atom_moves import FORGETS
 from pymc_dpgmm.sampler.atoms.auxiliary import NEXT
 from pymc_dpgmm.sampler.atoms.beside import (
     call_evidence_beside,
@@ -15,7 +22,7 @@ from pymc_dpgmm.sampler.atoms.beside import (
     call_leave_beside,
     call_odds_beside,
 )
-from pymc_dpgmm.sampler.atoms.splits import FREEDOM, LEAST_EIGENVALUE, N_NEWTON, N_ROUNDS, POOL, TIED
+from pymc_dpgmm.sampler.atoms.scales import FORGETS
 from pymc_dpgmm.sampler.atoms.sweep_memory import (
     DRAWN_AT,
     HAS_BESIDE,
@@ -23,6 +30,7 @@ from pymc_dpgmm.sampler.atoms.sweep_memory import (
     N_CLUSTERS,
     N_MERGED,
     N_SPLIT,
+    POOL,
     SHARE_ACCEPTED,
     SPLITS_TRIED,
     TWO_ROWS_AT,
@@ -34,10 +42,20 @@ from pymc_dpgmm.sampler.atoms.sweep_memory import (
     weigh_rows,
 )
 
+# Rounds in which a launch state divides rows between two atoms, and the most Newton steps to a mode after them.
+N_ROUNDS = 3
+N_NEWTON = 3
+# Log densities that differ by less than this share of one of them differ by rounding only.
+TIED = 1e-9
+# Precisions have no eigenvalue below this times the base's.
+LEAST_EIGENVALUE = 0.3
+# Degrees of freedom of proposals around a mode.
+FREEDOM = 6.0
+
 
 @inlined
 def _precision_near(s, hessian, precision):
-    """Write a precision near a Hessian: see ``splits._positive``."""
+    """Write a precision near a Hessian, none of whose eigenvalues is much below the base's."""
     d = s.n_free
     all_finite = True
     for q in range(d * d):
@@ -76,7 +94,7 @@ def _take_step(s, mode, gradient, precision):
 
 @inlined
 def find_modes(s, modes, n_atoms, n_steps, precisions):
-    """Take Newton steps towards the modes of atoms given ``s.halves``: see ``splits._newton``."""
+    """Take Newton steps towards the modes of atoms given ``s.halves``; write precisions there too."""
     d = s.n_free
     take_labels(s, s.halves)
     count_blocks(s, s.halves, n_atoms)
@@ -108,7 +126,7 @@ def find_modes(s, modes, n_atoms, n_steps, precisions):
 
 @inlined
 def _draw_around(s, modes, precisions, n_atoms, drawn):
-    """Draw atoms from t distributions: see ``splits.Launch.draw``."""
+    """Draw atoms from t distributions around their modes."""
     d = s.n_free
     for k in range(n_atoms):
         s.energy[k] = math.sqrt(FREEDOM / (2.0 * standard_gamma(s.bits, 0.5 * FREEDOM)))
@@ -165,7 +183,7 @@ def _weigh_beside(s, n_inside):
 
 @inlined
 def _launch(s, head, i, j, one, other):
-    """Find modes for two halves and the whole of some clusters: see ``splits._launch``.
+    """Find modes for two halves and the whole of some clusters.
 
     Return the share of the first half, 0 where there are no such modes.
     """
@@ -336,7 +354,7 @@ def _accepts(s, head, i, j, one, other, discount):
 
 @inlined
 def try_split_or_merge(s, head, discount):
-    """Try a split or a merge: see ``splits.split_or_merge``."""
+    """Try a split or a merge of the clusters of two rows that are drawn."""
     i, j = below(s.bits, s.n), below(s.bits, s.n - 1)
     j += j >= i
     one, other = s.labels[i], s.labels[j]
