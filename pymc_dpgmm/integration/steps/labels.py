@@ -25,7 +25,7 @@ from pymc_dpgmm.integration.steps.continuous import STATISTICS as STATISTICS_OF_
 from pymc_dpgmm.integration.steps.continuous import ContinuousMove, LatentClusters, MovingPart
 from pymc_dpgmm.integration.steps.grouped import GroupedTarget, TopicsTarget, is_grouped, is_openers, is_topics
 from pymc_dpgmm.integration.steps.hyperparameters import Hyperparameters, hyperparameters_of_step
-from pymc_dpgmm.integration.steps.latent_rows import Anchor, LatentRows, labels_of_rows
+from pymc_dpgmm.integration.steps.latent_rows import KnownOfRows, LatentRows, labels_of_rows
 from pymc_dpgmm.integration.steps.partition_step import PartitionStep
 from pymc_dpgmm.integration.steps.scale_trials import scale_trials
 from pymc_dpgmm.integration.steps.statistics import OF_CHAINS_ALONE, OF_PARTITIONS, MoveStatistics, of_partition
@@ -54,7 +54,7 @@ class LabelsStepState(StepMethodState):
     prepared: list[Any]
     schedules: list[LabelsSchedule]
     widths: dict[str, Any]
-    anchors: dict[str, Any]
+    known_of_rows: dict[str, Any]
     learnt: Any
 
 
@@ -209,7 +209,7 @@ class LabelsStep(PartitionStep):
         if self.continuous is not None:
             self._record(STATISTICS_OF_MOVES)
         self.widths: dict[str, np.ndarray] = {}
-        self.anchors: dict[str, Anchor] = {}
+        self.known_of_rows: dict[str, KnownOfRows] = {}
         self.learnt = None if self.continuous is None else self.continuous.learnt(0)
         self.imputed = [value.name for value in imputed]
         mixtures = [mixture for target in self.targets for mixture in target.mixtures]
@@ -255,7 +255,7 @@ class LabelsStep(PartitionStep):
         self.prepared = [None] * len(self.targets)
         self.schedules = self._new_schedules(tune)
         self.widths = {}
-        self.anchors = {}
+        self.known_of_rows = {}
         self.learnt = None if self.continuous is None else self.continuous.learnt(tune)
 
     def stop_tuning(self) -> None:
@@ -316,8 +316,8 @@ class LabelsStep(PartitionStep):
         for position in self._with_rows:
             target = self.targets[position]
             for latent in self.latent[position]:
-                anchor = self.anchors.setdefault(latent.name, Anchor())
-                held[position], accepted = latent.draw(self.rng, point, target, held[position], anchor, self.tune)
+                known = self.known_of_rows.setdefault(latent.name, KnownOfRows())
+                held[position], accepted = latent.draw(self.rng, point, target, held[position], known, self.tune)
                 self._accepted[position][latent.statistic] = accepted
                 point[target.name] = held[position].labels
         self.prepared = held

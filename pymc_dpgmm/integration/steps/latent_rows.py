@@ -22,8 +22,8 @@ from pymc_dpgmm.integration.variables import (
 from pymc_dpgmm.integration.variables.atoms import has_atoms
 from pymc_dpgmm.integration.variables.models import with_densities
 from pymc_dpgmm.sampler.amounts import REDRAWS_OF_ROWS
-from pymc_dpgmm.sampler.latent_rows import expansions, redraws, row_density
-from pymc_dpgmm.sampler.latent_rows.expansions import LEAST_DISTANCE
+from pymc_dpgmm.sampler.latent_rows import redraws, row_density
+from pymc_dpgmm.sampler.latent_rows.information import RowInformation
 from pymc_dpgmm.sampler.latent_rows.moving_rows import MovingRows
 from pymc_dpgmm.sampler.latent_rows.redraws import RowOfBase, can_move_labels, redraw, row_of_base
 from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity
@@ -32,9 +32,7 @@ from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.table_functions import function_of
 from pymc_dpgmm.sampler.state.templates import DRAW_NORMAL
 
-KERNELS = (*expansions.KERNELS, *redraws.KERNELS, *row_density.KERNELS)
-# How far the first differences of a chain reach.
-FIRST_DISTANCE = 0.5
+KERNELS = (*redraws.KERNELS, *row_density.KERNELS)
 # Draws of tuning after which what is proposed to rows alone follows the base measure; then it stays.
 ROWS_OF_BASE_EVERY = 20
 
@@ -145,14 +143,13 @@ class LatentRows:
         point: dict[str, np.ndarray],
         target: LabelsTarget,
         prepared: Prepared,
-        anchor: "Anchor",
+        known: "KnownOfRows",
         tuning: bool,
     ) -> tuple[Prepared, float]:
         """Draw the rows and, where they may change, their labels; return also the share of accepted proposals."""
         state, d = prepared.state, self._density.d
         present = np.asarray(point[self.name])
         rows = present.reshape(len(present), d).astype(np.float64)
-        anchor.begin(rows)
         density, offset = self._density.at(point), None
         if self._mixture.offset is not None:
             offset = np.broadcast_to(self._mixture.offset(point)[0], present.shape).reshape(rows.shape)
@@ -160,17 +157,18 @@ class LatentRows:
         added: Any = 0.0 if offset is None else offset
         state.make_own_rows(self._view)
         self._check_rows(rows - added, state, density)
-        if anchor.of_base is None or (tuning and anchor.n_learnt % ROWS_OF_BASE_EVERY == 0):
-            anchor.of_base = row_of_base(state.tables[self._view], d)
+        information = known.information
+        if tuning or not information.n_learnt:
+            information.learn(rows, lambda places: density(places - added))
+        if known.of_base is None or (tuning and information.n_learnt % ROWS_OF_BASE_EVERY == 0):
+            known.of_base = row_of_base(state.tables[self._view], d)
         moves_labels = target.moves_latent_rows and can_move_labels(state)
         moving = self._moving
         if moving is None or not moving.is_of(rng, state, density):
             moving = self._moving = MovingRows(rng, state, self._view, d, density, self._work)
-        moving.begin(anchor.rows - added, anchor.distances())
-        n_accepted = sum(redraw(moving, moves_labels, anchor.of_base) for _ in range(REDRAWS_OF_ROWS))
+        moving.begin(information.seen - added, information.packed())
+        n_accepted = sum(redraw(moving, moves_labels, known.of_base) for _ in range(REDRAWS_OF_ROWS))
         drawn = state.tables[self._view].values[:, :d] + added
-        if tuning:
-            anchor.learn(drawn)
         point[self.name] = drawn.reshape(present.shape).astype(present.dtype)
         noted = target.with_drawn_rows(point, prepared, self._view, self.name)
         return noted._replace(labels=target.labels_of(state)), n_accepted / (REDRAWS_OF_ROWS * len(rows))
@@ -192,43 +190,17 @@ class LatentRows:
         refuse_impossible_rows(self.name, self._terms, density(rows[None])[0], tried)
 
 
-class Anchor:
-    """What is learnt of rows while tuning: where expansions begin, at the mean of the draws, and their reach.
+class KnownOfRows:
+    """What proposals to rows are made from, and tuning learns.
 
     Attributes
     ----------
-    rows : (n, d) array
+    information : RowInformation
+        What the rest of the model says of each row.
     of_base : RowOfBase or None
         What is proposed to rows alone.
-    n_learnt : int
-        Draws that were learnt from.
     """
 
     def __init__(self) -> None:
-        self.rows: np.ndarray = np.empty((0, 0))
-        self._squares = np.empty((0, 0))
-        self._distances: np.ndarray | None = None
+        self.information = RowInformation()
         self.of_base: RowOfBase | None = None
-        self.n_learnt = 0
-
-    def begin(self, rows: np.ndarray) -> None:
-        """Start from the rows of the first draw."""
-        if not self.rows.size:
-            self.rows, self._squares = rows.copy(), np.full(rows.shape, FIRST_DISTANCE**2)
-            self._distances = None
-
-    def distances(self) -> np.ndarray:
-        """Return how far differences about the anchors reach (n, d): as far as the draws' standard deviation."""
-        if self._distances is None:
-            least = LEAST_DISTANCE * np.maximum(1.0, np.abs(self.rows))
-            self._distances = np.maximum(np.sqrt(self._squares), least)
-        return self._distances
-
-    def learn(self, rows: np.ndarray) -> None:
-        """Take a draw into account; later ones count more, as the first ones may be far off."""
-        self.n_learnt += 1
-        gain = min(0.5, 2.0 / self.n_learnt)
-        moved = rows - self.rows
-        self.rows = self.rows + gain * moved
-        self._squares = self._squares + gain * ((1.0 - gain) * moved**2 - self._squares)
-        self._distances = None

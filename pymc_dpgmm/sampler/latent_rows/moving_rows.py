@@ -12,7 +12,7 @@ from pymc_dpgmm.sampler.state.memory import memory_at
 from pymc_dpgmm.sampler.state.state import State
 
 MOVING_ROWS = Block(
-    # Heads of the state, of the table of the rows, of the memory of expansions in redraws, and of the density of
+    # Heads of the state, of the table of the rows, of the memory of redraws, and of the density of
     # the rest of the model.
     state=blocks.INTS,
     table=blocks.INTS,
@@ -24,9 +24,9 @@ MOVING_ROWS = Block(
     numbers=blocks.FLOATS,
     subtracted=blocks.FLOATS,
     stride=NUMBER,
-    # Where expansions begin, and how far differences reach.
-    anchors=blocks.FLOATS,
-    distances=blocks.FLOATS,
+    # What the rest of the model says of rows: pseudo-observations (n, d), and packed triangles of precisions.
+    seen=blocks.FLOATS,
+    known=blocks.FLOATS,
     # The rows (n, d), and the log densities of these and of proposed rows.
     rows=blocks.FLOATS,
     values=blocks.FLOATS,
@@ -96,7 +96,8 @@ class MovingRows:
         self.rng, self.state, self.v, self.d, self.density, self.work = rng, state, v, d, density, work
         table = state.tables[v]
         n = table.n_rows
-        self.rows, self._anchors, self._distances = np.empty((3, n, d))
+        self.rows, self._seen = np.empty((2, n, d))
+        self._known = np.empty((n, d * (d + 1) // 2))
         self.slots = np.empty(n, dtype=np.int64)
         self.values, new_values, alone, new_alone, self.others = np.zeros((5, n))
         next_double, bit_state = bits_of_generator(rng)
@@ -112,8 +113,8 @@ class MovingRows:
             numbers=table.rows,
             subtracted=table.subtracted,
             stride=table.rows.shape[1],
-            anchors=self._anchors,
-            distances=self._distances,
+            seen=self._seen,
+            known=self._known,
             rows=self.rows,
             values=self.values,
             new_values=new_values,
@@ -133,20 +134,20 @@ class MovingRows:
         is_same = state is self.state and density is self.density and of_rng
         return is_same and table.rows is self._kept[0] and table.subtracted is self._kept[1]
 
-    def begin(self, anchors: np.ndarray, distances: np.ndarray) -> None:
-        """Begin a draw: take the rows of the state, and what proposals begin with.
+    def begin(self, seen: np.ndarray, known: np.ndarray) -> None:
+        """Begin a draw: take the rows of the state, and what the rest of the model says of rows.
 
         Parameters
         ----------
-        anchors, distances : (n, d) arrays
-            Where to expand first, and how far differences reach; must not depend on the present rows.
+        seen, known : (n, d) and (n, d (d + 1) / 2) arrays
+            See :data:`MOVING_ROWS`; must not depend on the present rows.
         """
         self.rows[:] = self.state.tables[self.v].values[:, : self.d]
-        self._anchors[:], self._distances[:] = anchors, distances
+        self._seen[:], self._known[:] = seen, known
 
     def prepare(self, moves_labels: bool) -> None:
         """Get ready for a redraw, after the parameters of the clusters were written to the memory."""
-        self.density.make_room(self.work.n_sets)
+        self.density.make_room(1)
         self._block[_WORK], self._block[_MOVES_LABELS] = self.work.address, moves_labels
 
     def take(self, has_room: bool = True) -> None:

@@ -13,15 +13,15 @@ for the clusters that have rows which were not chosen: what these are does not d
 and :math:`t_i` is the predictive density of a row in a cluster of its own. All other rows keep their label.
 ``docs/moves.md`` has the proof.
 
-Label and value are proposed at once, whatever they are now: the cluster with a probability proportional to the
-Laplace approximation of its integral over x, and the value from a multivariate t about the mode in it (Gelman et
-al. 2013, section 13.3). The proposal is accepted by the ratio of Metropolis and Hastings, in which target and
-proposal are evaluated at the new and at the present value. The tails of a t are heavier than those of a normal
-cluster, so that no value in it can hold a chain for long (Tierney 1994, corollary 4). All rows are proposed
-together, and accepted one after the other, since weights depend on how many rows have come and gone.
-
-Expansions (``expansions.py``) start from an *anchor* of each row, which does not move after tuning: a proposal
-must not depend on the value that it replaces.
+Label and value are proposed at once, whatever they are now, as if the rest of the model were a normal
+*pseudo-observation* of each row, :math:`f_i(x) = -\frac{1}{2} (x - y_i)^\top \Lambda_i (x - y_i)`, which is learnt
+in tuning (``information.py``) and does not depend on the present rows. The cluster is proposed with a probability
+proportional to its integral over x, and the value from a multivariate t about the mode in it (Gelman et al. 2013,
+section 13.3), whose precision is the sum of the two. The proposal is accepted by the ratio of Metropolis and
+Hastings, in which target and proposal are evaluated at the new and at the present value. The tails of a t are
+heavier than those of a normal cluster, so that no value in it can hold a chain for long (Tierney 1994, corollary
+4). All rows are proposed together, and accepted one after the other, since weights depend on how many rows have
+come and gone.
 """
 
 import math
@@ -31,24 +31,20 @@ import numpy as np
 
 from pymc_dpgmm.native.arithmetic import Bits, below, standard_gamma, standard_normal, uniform
 from pymc_dpgmm.native.compiled import (
+    FLOAT,
+    FLOATS,
     INT,
     INTS,
     NOTHING,
     address_of,
     bits_of_generator,
     c_function,
+    floats_at,
     inlined,
     shifted,
 )
-from pymc_dpgmm.native.triangles import solve_upper
+from pymc_dpgmm.native.triangles import definite_factor, set_diagonal, solve_lower, solve_upper, symmetric_entry
 from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
-from pymc_dpgmm.sampler.latent_rows.expansions import (
-    draw_clusters,
-    expand_rows,
-    log_prior,
-    take_base,
-    take_clusters,
-)
 from pymc_dpgmm.sampler.latent_rows.moving_rows import MovingRows, put_rows, read_moving, take_rows
 from pymc_dpgmm.sampler.latent_rows.row_density import log_densities, read_density
 from pymc_dpgmm.sampler.latent_rows.work import N_OF_WORK, Work, read
@@ -57,7 +53,13 @@ from pymc_dpgmm.sampler.state.all_clusters import link_rows
 from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, memory_at, prior_of
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.table import Table
-from pymc_dpgmm.sampler.state.templates import DRAW_NORMAL, WEIGH, WEIGHED_AT_ONCE, call_weigh
+from pymc_dpgmm.sampler.state.templates import (
+    DRAW_NORMAL,
+    WEIGH,
+    WEIGHED_AT_ONCE,
+    call_draw_normal,
+    call_weigh,
+)
 
 # Degrees of freedom of the proposals of values.
 FREEDOM = 10.0
@@ -66,10 +68,131 @@ LEAST_LOG_SHARE = -12.0
 # The least share of rows that are chosen. With many of them more rows change their label, with few of them more
 # small clusters are open to others.
 LEAST_CHOSEN = 0.3
-# Expansions from which values are proposed: the second one is about the mode of the first.
-LEAST_EXPANSIONS = 2
 # Draws of the base measure by which a cluster without rows is known to proposals.
 N_OF_BASE = 60
+
+
+@inlined
+def _mean_of(w, k, i):
+    """Return the mean of row i in cluster k."""
+    return shifted(w.means, (k * w.n_means + (i if w.n_means > 1 else 0)) * w.d)
+
+
+@inlined
+def log_prior(w, k, i, x, moved, pull):
+    """Return the log density of a row in a cluster, with that of other views; write ``pull``, its gradient."""
+    d, mean = w.d, _mean_of(w, k, i)
+    precision = shifted(w.precisions, k * (d * (d + 1) // 2))
+    for j in range(d):
+        moved[j] = x[j] - mean[j]
+    total = 0.0
+    for j in range(d):
+        pull[j] = -symmetric_entry(precision, moved, j, d)
+        total += moved[j] * pull[j]
+    return w.at_mean[k * w.n + i] + 0.5 * total
+
+
+@inlined
+def _set_log_density(w, k, half_log_det):
+    """Write the log density of rows at their mean in a cluster."""
+    for i in range(w.n):
+        w.at_mean[k * w.n + i] = half_log_det - 0.5 * w.d * math.log(2.0 * math.pi)
+
+
+@c_function(NOTHING(INTS, FLOATS, INT))
+def take_clusters(block, roots, is_triangular):
+    """Take precisions of the clusters from their roots.
+
+    Parameters
+    ----------
+    block : see :data:`pymc_dpgmm.sampler.latent_rows.work.WORK`
+    roots : (K, d), or (K, d, d) and upper triangular
+        Of the precisions of clusters that have parameters.
+    is_triangular : whether they are triangles
+    """
+    w = read(block)
+    d = w.d
+    size = d * (d + 1) // 2
+    for k in range(w.n_clusters - 1):
+        precision, half_log_det = shifted(w.precisions, k * size), 0.0
+        for j in range(d):
+            if is_triangular:
+                root = shifted(roots, k * d * d)
+                half_log_det += math.log(abs(root[j * d + j]))
+                for q in range(j + 1):
+                    total = 0.0
+                    for row in range(q + 1):
+                        total += root[row * d + j] * root[row * d + q]
+                    precision[j * (j + 1) // 2 + q] = total
+            else:
+                root = roots[k * d + j]
+                half_log_det += math.log(abs(root))
+                set_diagonal(precision, j, root * root)
+        _set_log_density(w, k, half_log_det)
+
+
+@c_function(NOTHING(INTS, INTS, INT, INT, INT))
+def draw_clusters(block, table, origin, next_double, bit_state):
+    """Draw means and precisions of the clusters of a table whose family has ``draw_normal``.
+
+    ``origin`` is the address of what is subtracted from rows, or 0.
+    """
+    w = read(block)
+    d = w.d
+    size = d * (d + 1) // 2
+    for k in range(w.n_clusters - 1):
+        mean, precision = shifted(w.means, k * d), shifted(w.precisions, k * size)
+        half_log_det = call_draw_normal(
+            table[DRAW_NORMAL], table, w.slots[k], mean, precision, w.scratch, next_double, bit_state
+        )
+        for j in range(d):
+            mean[j] += floats_at(origin)[j] if origin != 0 else 0.0
+        _set_log_density(w, k, half_log_det)
+
+
+@c_function(NOTHING(INTS, FLOATS, FLOATS, FLOAT))
+def take_base(block, means, precision, half_log_det):
+    """Take what stands for a cluster of a row's own: means (1 or n, d), precision (d, d) and its determinant."""
+    w = read(block)
+    d, last = w.d, w.n_clusters - 1
+    for entry in range(w.n_means * d):
+        w.means[last * w.n_means * d + entry] = means[entry]
+    packed = shifted(w.precisions, last * (d * (d + 1) // 2))
+    for j in range(d):
+        for q in range(j + 1):
+            packed[j * (j + 1) // 2 + q] = precision[j * d + q]
+    _set_log_density(w, last, half_log_det)
+
+
+@inlined
+def _fuse(w, seen, known):
+    """Write modes, factors of precisions, and log integrals of rows in clusters, by their pseudo-observations."""
+    d, n = w.d, w.n
+    size = d * (d + 1) // 2
+    away, pull, step = w.scratch, shifted(w.scratch, d), shifted(w.scratch, 2 * d)
+    for i in range(n):
+        of_row, first = shifted(known, i * size), shifted(seen, i * d)
+        for k in range(w.n_clusters):
+            if w.movable[i] == 0 and k != w.clusters[i]:
+                continue
+            at, mean = k * n + i, _mean_of(w, k, i)
+            factor, mode = shifted(w.factors, at * size), shifted(w.modes, at * d)
+            for entry in range(size):
+                factor[entry] = w.precisions[k * size + entry] + of_row[entry]
+            half_log_det = definite_factor(factor, d)
+            for j in range(d):
+                away[j] = first[j] - mean[j]
+            log_p = w.at_mean[at] - half_log_det
+            for j in range(d):
+                pull[j] = symmetric_entry(of_row, away, j, d)
+                log_p -= 0.5 * away[j] * pull[j]
+            solve_lower(factor, pull, step, d)
+            for j in range(d):
+                log_p += 0.5 * step[j] * step[j]
+            solve_upper(factor, step, d)
+            for j in range(d):
+                mode[j] = mean[j] + step[j]
+            w.log_integrals[at] = log_p
 
 
 @inlined
@@ -197,7 +320,7 @@ def propose(block):
     f = read_moving(block)
     w, density = read(f.work), read_density(f.density)
     log_densities(density, f.rows, 1, f.values)
-    expand_rows(w, density, f.anchors, f.distances, False, LEAST_EXPANSIONS)
+    _fuse(w, f.seen, f.known)
     _propose(w, prior_of(memory_at(f.state)), f.rows, f.bits)
     log_densities(density, w.proposed, 1, f.new_values)
     if f.moves_labels != 0:
@@ -223,7 +346,7 @@ def _weigh_alone(f, w):
 
 @inlined
 def _propose(w, prior, rows, bits):
-    """Draw what is proposed, given expansions in all clusters, and its log densities in the proposal."""
+    """Draw what is proposed, and its log densities in the proposal."""
     d, n = w.d, w.n
     moved, shares = w.scratch, shifted(w.scratch, d)
     for k in range(w.n_clusters - 1):
@@ -318,7 +441,7 @@ def _accept(f, w, prior, bits):
     return n_accepted
 
 
-KERNELS = (choose, propose, accept)
+KERNELS = (take_clusters, draw_clusters, take_base, choose, propose, accept)
 
 
 def can_move_labels(state: State) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 
 from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.blocks import NUMBER, Block
-from pymc_dpgmm.native.compiled import address_of, inlined
+from pymc_dpgmm.native.compiled import address_of
 
 WORK = Block(
     n=NUMBER,
@@ -28,22 +28,10 @@ WORK = Block(
     # Packed triangles of the precisions, and the log density of rows at their mean, with that of other views.
     precisions=blocks.FLOATS,
     at_mean=blocks.FLOATS,
-    # The best expansion of every row in every cluster: its value, where it is, its mode, the factor of its
-    # precision, and the log of its integral.
-    best=blocks.FLOATS,
-    places=blocks.FLOATS,
+    # Of a row in a cluster: mode of its density, factor of the precision there, and log of its integral.
     modes=blocks.FLOATS,
     factors=blocks.FLOATS,
     log_integrals=blocks.FLOATS,
-    # 1 where another expansion is worth while.
-    unfinished=blocks.BYTES,
-    # The points (T, n, d) of first expansions, points (K, T, n, d) of those that follow, in turn, and the log
-    # densities at both.
-    first=blocks.FLOATS,
-    following=blocks.FLOATS,
-    spare=blocks.FLOATS,
-    of_first=blocks.FLOATS,
-    of_following=blocks.FLOATS,
     # What is proposed: cluster, value, and the log density of the proposal there less that of what is.
     chosen=blocks.INTS,
     proposed=blocks.FLOATS,
@@ -61,12 +49,6 @@ N_OF_WORK = WORK.place("n_clusters")
 read = WORK.reader()
 
 
-@inlined
-def n_points(d: int) -> int:
-    """Return the number of points of an expansion: the place itself, two along each column, two for each pair."""
-    return 1 + d + d * d
-
-
 class Work:
     """Memory for redraws of the rows of one view; larger where a draw needs more.
 
@@ -78,8 +60,6 @@ class Work:
         See :data:`WORK`.
     slots, clusters, means, at_mean, chosen, proposed : arrays
         As in the block.
-    n_sets : int
-        Row sets whose density is computed at once, at most.
     """
 
     def __init__(self) -> None:
@@ -99,8 +79,7 @@ class Work:
 
     def _lay_out(self, n: int, d: int, n_means: int, k: int, n_slots: int) -> None:
         self._shape = n, d, n_means, k, n_slots
-        size, n_of = d * (d + 1) // 2, n_points(d)
-        self.n_sets = k * n_of
+        size = d * (d + 1) // 2
         self.slots, self.clusters = np.empty(k, dtype=np.int64), np.empty(n, dtype=np.int64)
         self.means, self.at_mean = np.empty((k, n_means, d)), np.empty((k, n))
         self.chosen, self.proposed = np.empty(n, dtype=np.int64), np.empty((n, d))
@@ -114,17 +93,9 @@ class Work:
             "means": self.means,
             "precisions": np.empty((k, size)),
             "at_mean": self.at_mean,
-            "best": np.empty((k, n)),
-            "places": np.empty((k, n, d)),
             "modes": np.empty((k, n, d)),
             "factors": np.empty((k, n, size)),
             "log_integrals": np.empty((k, n)),
-            "unfinished": np.empty((k, n), dtype=np.uint8),
-            "first": np.empty((n_of, n, d)),
-            "following": np.empty((k, n_of, n, d)),
-            "spare": np.empty((k, n_of, n, d)),
-            "of_first": np.empty((n_of, n)),
-            "of_following": np.empty((k, n_of, n)),
             "chosen": self.chosen,
             "proposed": self.proposed,
             "log_proposals": np.empty(n),
