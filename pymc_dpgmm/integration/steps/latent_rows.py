@@ -166,7 +166,7 @@ class LatentRows:
         moving = self._moving
         if moving is None or not moving.is_of(rng, state, density):
             moving = self._moving = MovingRows(rng, state, self._view, d, density, self._work)
-        moving.begin(information.seen - added, information.packed())
+        moving.begin(information.seen - added, information.known)
         n_accepted = sum(redraw(moving, moves_labels, known.of_base) for _ in range(REDRAWS_OF_ROWS))
         drawn = state.tables[self._view].values[:, :d] + added
         point[self.name] = drawn.reshape(present.shape).astype(present.dtype)

@@ -28,13 +28,14 @@ class RowInformation:
     Attributes
     ----------
     seen : (n, d) array
-    precisions : (n, d, d) array
+    known : (n, d (d + 1) / 2) array
+        Lower triangles of their precisions.
     n_learnt : int
         Draws that were learnt from.
     """
 
     def __init__(self) -> None:
-        self.seen, self.precisions, self.n_learnt = np.empty((0, 0)), np.empty((0, 0, 0)), 0
+        self.seen, self.known, self.n_learnt = np.empty((0, 0)), np.empty((0, 0)), 0
         self._means: list[np.ndarray] = []
 
     def learn(self, rows: np.ndarray, log_density: Callable[[np.ndarray], np.ndarray]) -> None:
@@ -72,14 +73,10 @@ class RowInformation:
         scaled = -bend * spreads[:, :, None] * spreads[:, None, :]
         values, vectors = np.linalg.eigh(scaled)
         scaled = np.einsum("nij,nj,nkj->nik", vectors, np.maximum(values, LEAST_PRECISION), vectors)
-        self.precisions = scaled / (spreads[:, :, None] * spreads[:, None, :])
-        self.seen = middle + np.linalg.solve(self.precisions, slope[:, :, None])[:, :, 0]
-
-    def packed(self) -> np.ndarray:
-        """Return lower triangles of the precisions: (n, d (d + 1) / 2)."""
-        i, j = np.tril_indices(self.precisions.shape[1])
-        triangles: np.ndarray = self.precisions[:, i, j]
-        return triangles
+        precisions = scaled / (spreads[:, :, None] * spreads[:, None, :])
+        self.seen = middle + np.linalg.solve(precisions, slope[:, :, None])[:, :, 0]
+        i, j = np.tril_indices(precisions.shape[1])
+        self.known = precisions[:, i, j]
 
 
 def _derivatives(
