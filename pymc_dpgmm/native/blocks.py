@@ -2,7 +2,7 @@
 
 A block is declared once, by its fields in order: whole numbers, addresses of arrays with the type of their
 entries, and addresses of functions. From the declaration are made the places of the fields in the block, and the
-function by which compiled code reads them.
+function by which compiled code reads them, sets whole numbers, and calls functions as methods.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ import numpy as np
 
 from pymc_dpgmm.native import compiled
 from pymc_dpgmm.native.arithmetic import Bits
-from pymc_dpgmm.native.block_pointers import Field, reader_of_pointer
+from pymc_dpgmm.native.block_pointers import Field, FunctionAt, reader_of_pointer
 from pymc_dpgmm.native.compiled import address_of, bytes_at, floats_at, inlined, ints_at, shifted, small_ints_at
 
 # What a field holds, and how it is read.
@@ -39,9 +39,9 @@ class Block:
 
     Parameters
     ----------
-    **fields : str or int
+    **fields : str, int or numba signature
         ``NUMBER``, ``FUNCTION``, or the type of an array's entries, by the names of the fields; or how many whole
-        numbers there are.
+        numbers there are; or the signature of a C function, which compiled code calls as a method.
 
     Examples
     --------
@@ -50,8 +50,8 @@ class Block:
     (2, ('sizes', 'weights'), 3)
     """
 
-    def __init__(self, **fields: str | int) -> None:
-        self._fields = {name: holds for name, holds in fields.items() if isinstance(holds, str)}
+    def __init__(self, **fields: Any) -> None:
+        self._fields = {name: holds for name, holds in fields.items() if not isinstance(holds, int)}
         self._places: dict[str, int] = {}
         self._length = 0
         for name, holds in fields.items():
@@ -108,12 +108,14 @@ class Block:
         **aliases : str
             Fields, by other names.
         """
-        fields = {
-            name: Field(self._places[name], _ARRAYS.get(holds, compiled.INT))
-            for name, holds in self._fields.items()
-        }
+        fields = {name: Field(self._places[name], _kind_of(holds)) for name, holds in self._fields.items()}
         fields |= {alias: fields[name] for alias, name in aliases.items()}
         return reader_of_pointer(fields, Bits)
+
+
+def _kind_of(holds: Any) -> Any:
+    """Return the type of a field by what it holds."""
+    return _ARRAYS.get(holds, compiled.INT) if isinstance(holds, str) else FunctionAt(holds)
 
 
 def reader(kind: Any, arguments: Sequence[str], fields: Mapping[str, str]) -> Callable[..., Any]:

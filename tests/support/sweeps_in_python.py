@@ -9,7 +9,7 @@ from pymc_dpgmm.native.compiled import FLOAT, INTS, NOTHING, address_of, bits_of
 from pymc_dpgmm.partitions.concentration import drawn_concentration
 from pymc_dpgmm.partitions.labels import canonical_labels, named_by_appearance
 from pymc_dpgmm.partitions.priors import log_seats_new, log_split
-from pymc_dpgmm.sampler.atoms.auxiliary import HEAD, N_ACTIVE, N_MOVED, NEXT, ROW, let_rows_join
+from pymc_dpgmm.sampler.atoms.auxiliary import HEAD, let_rows_join, scan_at
 from pymc_dpgmm.sampler.atoms.beside import join_beside, leave_beside, odds_beside, weigh_beside
 from pymc_dpgmm.sampler.atoms.compiled_sweeps import COUNTED
 from pymc_dpgmm.sampler.atoms.scales import FORGETS, N_BASE
@@ -28,7 +28,7 @@ from pymc_dpgmm.sampler.atoms.sweep_splits import FREEDOM, LEAST_EIGENVALUE, N_N
 
 @c_function(NOTHING(INTS, FLOAT))
 def _scan(head, discount):
-    let_rows_join(head, discount)
+    let_rows_join(scan_at(head), discount)
 
 
 class Scanned(NamedTuple):
@@ -85,6 +85,7 @@ def scan(rng, rows, prior, labels, densities, n_auxiliary, more, beside=None):
             auxiliary=auxiliary,
             log_new=log_new,
             log_weights=log_weights,
+            has_beside=int(state is not None),
             beside=0 if state is None else state.head,
             slots_beside=slots_beside,
             weights_beside=weights_beside,
@@ -93,7 +94,7 @@ def scan(rng, rows, prior, labels, densities, n_auxiliary, more, beside=None):
             join_beside=0 if state is None else join_beside.address,
         )
         _scan(address_of(head), prior.discount)
-        row, n_moved, n_active, next_atom = head[[ROW, N_MOVED, N_ACTIVE, NEXT]].tolist()
+        row, n_moved, n_active, next_atom = head[HEAD.places("row", "n_moved", "n_active", "next")].tolist()
         if row == n:
             break
         if next_atom < n_atoms:

@@ -17,10 +17,10 @@ import numpy as np
 
 from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.arithmetic import below, uniform
-from pymc_dpgmm.native.blocks import FUNCTION, NUMBER, Block
+from pymc_dpgmm.native.blocks import NUMBER, Block
 from pymc_dpgmm.native.compiled import inlined
 from pymc_dpgmm.native.special import log_rising
-from pymc_dpgmm.sampler.atoms.beside import call_join_beside, call_leave_beside, call_weigh_beside
+from pymc_dpgmm.sampler.atoms.beside import join_beside, leave_beside, weigh_beside
 from pymc_dpgmm.sampler.state.memory import CAPACITY, N_CLUSTERS
 
 # The memory of a scan.
@@ -53,18 +53,16 @@ HEAD = Block(
     # Log weights of a new cluster beside some number of others, and the weights from which one row draws.
     log_new=blocks.FLOATS,
     log_weights=blocks.FLOATS,
-    # Collapsed mixtures on the same labels: the head of their state, 0 if there are none; by atoms their slots
+    # Collapsed mixtures on the same labels: whether there are some, the head of their state; by atoms their slots
     # there; by slots the log predictives of a row; and what is done with them.
+    has_beside=NUMBER,
     beside=blocks.INTS,
     slots_beside=blocks.INTS,
     weights_beside=blocks.FLOATS,
-    leave_beside=FUNCTION,
-    weigh_beside=FUNCTION,
-    join_beside=FUNCTION,
+    leave_beside=leave_beside.signature,
+    weigh_beside=weigh_beside.signature,
+    join_beside=join_beside.signature,
 )
-ROW, N_ACTIVE, NEXT, STOP, N_MOVED = HEAD.places("row", "n_active", "next", "stop", "n_moved")
-BESIDE, LEAVE, WEIGH, JOIN = HEAD.places("beside", "leave_beside", "weigh_beside", "join_beside")
-
 
 scan_at = HEAD.reader()
 # Fresh atoms at hand beside the auxiliary ones, before more are drawn.
@@ -72,24 +70,23 @@ SPARE = 6
 
 
 @inlined
-def let_rows_join(head, discount):
-    """Let rows join clusters, from ``head[ROW]`` until all have, or fresh atoms or slots beside them run out."""
-    s = scan_at(head)
+def let_rows_join(s, discount):
+    """Let rows join clusters, from ``s.row`` until all have, or fresh atoms or slots beside them run out."""
     bits, n, m, log_weights = s.bits, s.n, s.n_auxiliary, s.log_weights
     labels, weights, sizes, known, known_slots = s.labels, s.weights, s.sizes, s.known, s.known_slots
     densities, active, places, auxiliary, log_new = s.densities, s.active, s.places, s.auxiliary, s.log_new
     beside, slots_beside, weights_beside = s.beside, s.slots_beside, s.weights_beside
-    has_beside = head[BESIDE] != 0
-    while head[ROW] < n and head[NEXT] < head[STOP]:
+    has_beside = s.has_beside != 0
+    while s.row < n and s.next < s.stop:
         if has_beside and beside[N_CLUSTERS] + 1 >= beside[CAPACITY]:
             break
-        i = head[ROW]
+        i = s.row
         own = labels[i]
         weight = weights[i]
         sizes[own] -= weight
         if known[i]:
             known_slots[own] = 0
-        n_active = head[N_ACTIVE]
+        n_active = s.n_active
         if sizes[own] < 0.5:
             last = active[n_active - 1]
             active[places[own]] = last
@@ -98,8 +95,8 @@ def let_rows_join(head, discount):
             auxiliary[below(bits, m)] = own
         alone = 0.0
         if has_beside:
-            call_leave_beside(head[LEAVE], beside, i)
-            call_weigh_beside(head[WEIGH], beside, i, weights_beside)
+            s.leave_beside(beside, i)
+            s.weigh_beside(beside, i, weights_beside)
             alone = weights_beside[0]
         largest = -math.inf
         for k in range(n_active):
@@ -134,22 +131,22 @@ def let_rows_join(head, discount):
             slot = active[chosen]
         else:
             slot = auxiliary[chosen - n_active]
-            auxiliary[chosen - n_active] = head[NEXT]
-            head[NEXT] += 1
+            auxiliary[chosen - n_active] = s.next
+            s.next += 1
             active[n_active] = slot
             places[slot] = n_active
             sizes[slot] = 0.0
             slots_beside[slot] = 0
             n_active += 1
         if has_beside:
-            slots_beside[slot] = call_join_beside(head[JOIN], beside, i, slots_beside[slot])
-        head[N_ACTIVE] = n_active
-        head[N_MOVED] += slot != own
+            slots_beside[slot] = s.join_beside(beside, i, slots_beside[slot])
+        s.n_active = n_active
+        s.n_moved += slot != own
         labels[i] = slot
         sizes[slot] += weight
         if known[i]:
             known_slots[slot] = 1
-        head[ROW] += 1
+        s.row += 1
 
 
 class Rows(NamedTuple):

@@ -9,10 +9,9 @@ are such columns only, and called by its address.
 from typing import Any
 
 import numpy as np
-from numba.extending import intrinsic
 
 from pymc_dpgmm.families.contract.view import View
-from pymc_dpgmm.native.compiled import FLOATS, INT, INTS, NOTHING, address_of, c_function, called_at
+from pymc_dpgmm.native.compiled import FLOATS, INT, INTS, NOTHING, address_of, c_function
 from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, memory_at
 from pymc_dpgmm.sampler.state.slots import free_slot, join, leave, take_slot
 from pymc_dpgmm.sampler.state.state import State
@@ -85,36 +84,6 @@ def odds_beside(head, rows, n_rows, sides, found):
         s.log_weights[1] = 0.0
         weigh(s, i, halves, 2, own, s.log_weights)
         found[i] = s.log_weights[0] - s.log_weights[1]
-
-
-@intrinsic
-def call_leave_beside(typing_context, address, head, i):
-    """Call :func:`leave_beside` by its address."""
-    return called_at(leave_beside.signature)
-
-
-@intrinsic
-def call_weigh_beside(typing_context, address, head, i, found):
-    """Call :func:`weigh_beside` by its address."""
-    return called_at(weigh_beside.signature)
-
-
-@intrinsic
-def call_join_beside(typing_context, address, head, i, k):
-    """Call :func:`join_beside` by its address."""
-    return called_at(join_beside.signature)
-
-
-@intrinsic
-def call_evidence_beside(typing_context, address, head, rows, n_rows, found):
-    """Call :func:`evidence_beside` by its address."""
-    return called_at(evidence_beside.signature)
-
-
-@intrinsic
-def call_odds_beside(typing_context, address, head, rows, n_rows, sides, found):
-    """Call :func:`odds_beside` by its address."""
-    return called_at(odds_beside.signature)
 
 
 class Beside:

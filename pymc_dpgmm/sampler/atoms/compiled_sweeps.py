@@ -15,7 +15,7 @@ from pymc_dpgmm.native.compiled import INT, INTS, address_of, bits_of_generator,
 from pymc_dpgmm.partitions.concentration import draw_concentration
 from pymc_dpgmm.partitions.priors import GibbsType, log_seats_new
 from pymc_dpgmm.sampler.atoms.auxiliary import HEAD as SCAN
-from pymc_dpgmm.sampler.atoms.auxiliary import N_ACTIVE, N_MOVED, NEXT, ROW, STOP, Rows, let_rows_join, scan_at
+from pymc_dpgmm.sampler.atoms.auxiliary import Rows, let_rows_join, scan_at
 from pymc_dpgmm.sampler.atoms.beside import (
     Beside,
     evidence_beside,
@@ -26,36 +26,26 @@ from pymc_dpgmm.sampler.atoms.beside import (
 )
 from pymc_dpgmm.sampler.atoms.scales import N_BASE, Scales
 from pymc_dpgmm.sampler.atoms.sweep_memory import (
-    ALL_MOVED,
     ALPHA,
     DISCOUNT,
     DISCRETE,
     DONE,
     FAILED,
-    FIRST_LEARNT,
-    HAS_BESIDE,
     LAW_RATE,
     LAW_SHAPE,
     MOST,
     MOVES,
     N_ALL_ROWS,
-    N_CLUSTERS,
-    N_LEFT,
-    N_SPLITS,
     NEEDS_ATOMS,
     NEEDS_MEMORY,
     NEEDS_SLOTS,
-    NEXT_FRESH,
-    PHASE,
     POOL,
     SCAN_BEGINS,
     SCAN_GOES_ON,
-    SCANS_LEFT,
     SPLITS,
     SWEEP,
     SWEEP_BEGINS,
     TALLY,
-    WEIGHED,
     name_clusters,
     sweep_at,
     weigh_pool,
@@ -66,25 +56,27 @@ from pymc_dpgmm.sampler.state.memory import CAPACITY
 from pymc_dpgmm.sampler.state.memory import N_CLUSTERS as STATE_CLUSTERS
 
 Shape = int | tuple[int, ...]
+_STOP = SCAN.place("stop")
 # What sweeps count.
 COUNTED = ("n_moved", *TALLY)
 
 
 @inlined
-def _begin_sweep(s, head):
+def _begin_sweep(s):
     """Draw the concentration given the labels, if it has a law, and see what is to be done in a sweep."""
     if s.prior[LAW_RATE] > 0.0:
-        shape, rate, n_clusters = s.prior[LAW_SHAPE], s.prior[LAW_RATE], head[N_CLUSTERS]
+        shape, rate, n_clusters = s.prior[LAW_SHAPE], s.prior[LAW_RATE], s.n_clusters
         alpha = draw_concentration(s.bits, s.prior[ALPHA], n_clusters, s.prior[N_ALL_ROWS], shape, rate)
         s.prior[ALPHA] = alpha
         for k in range(1, s.n_log_new):
             s.log_new[k] = math.log(alpha + k * s.prior[DISCOUNT]) if k < s.prior[MOST] else -math.inf
-    head[N_LEFT] -= 1
-    head[N_SPLITS], head[SCANS_LEFT] = s.splits_of[head[N_LEFT]], s.n_scans
-    s.scan[NEXT], s.scan[STOP] = 0, 0
+    s.n_left -= 1
+    s.n_splits, s.scans_left = s.splits_of[s.n_left], s.n_scans
+    of = scan_at(s.scan)
+    of.next, of.stop = 0, 0
     if s.is_tuning != 0:
-        head[FIRST_LEARNT] = head[NEXT_FRESH]
-        head[NEXT_FRESH] += s.n_hamiltonian * N_BASE
+        s.first_learnt = s.next_fresh
+        s.next_fresh += s.n_hamiltonian * N_BASE
 
 
 @inlined
@@ -94,78 +86,78 @@ def _fresh_of_scan(s, n_splits):
 
 
 @inlined
-def _begin_scan(s, head):
+def _begin_scan(s):
     """Put the atoms of clusters and fresh ones into the pool."""
-    n_clusters, of = head[N_CLUSTERS], scan_at(s.scan)
-    n_fresh, first = _fresh_of_scan(s, head[N_SPLITS]), head[NEXT_FRESH] * s.n_free
+    n_clusters, of = s.n_clusters, scan_at(s.scan)
+    n_fresh, first = _fresh_of_scan(s, s.n_splits), s.next_fresh * s.n_free
     for q in range(n_clusters * s.n_free):
         s.pool[q] = s.atoms[q]
     for q in range(n_fresh * s.n_free):
         s.pool[n_clusters * s.n_free + q] = s.fresh[first + q]
-    head[NEXT_FRESH] += n_fresh
-    s.scan[STOP] = n_clusters + n_fresh
-    for k in range(s.scan[STOP]):
+    s.next_fresh += n_fresh
+    of.stop = n_clusters + n_fresh
+    for k in range(of.stop):
         of.sizes[k] = 0.0
         of.known_slots[k] = 0
         of.active[k] = k
         of.places[k] = k
     for i in range(s.n):
-        if s.head[HAS_BESIDE] != 0:
+        if s.has_beside != 0:
             of.slots_beside[s.labels[i]] = s.slots_beside[i]
         of.sizes[s.labels[i]] += s.weights[i]
         if s.known[i] != 0:
             of.known_slots[s.labels[i]] = 1
     for q in range(of.n_auxiliary):
         of.auxiliary[q] = n_clusters + q
-    s.scan[ROW], s.scan[N_MOVED], s.scan[N_ACTIVE] = 0, 0, n_clusters
-    s.scan[NEXT] = n_clusters + of.n_auxiliary
-    head[WEIGHED] = 0
+    of.row, of.n_moved, of.n_active = 0, 0, n_clusters
+    of.next = n_clusters + of.n_auxiliary
+    s.weighed = 0
 
 
 @c_function(INT(INTS))
 def sweep(head):
     """Go on with the sweeps of a draw, from their phase on; return how they ended."""
     s = sweep_at(head)
-    discount = s.prior[DISCOUNT]
+    of, discount = scan_at(s.scan), s.prior[DISCOUNT]
     while s.failed[0] == 0:
-        if head[PHASE] == SWEEP_BEGINS:
-            if head[N_LEFT] == 0:
+        if s.phase == SWEEP_BEGINS:
+            if s.n_left == 0:
                 return DONE
-            if head[N_CLUSTERS] + s.splits_of[head[N_LEFT] - 1] + 1 > s.capacity:
+            if s.n_clusters + s.splits_of[s.n_left - 1] + 1 > s.capacity:
                 return NEEDS_MEMORY
-            _begin_sweep(s, head)
-            head[PHASE] = SCAN_BEGINS if s.n_scans > 0 else MOVES
-        if head[PHASE] == SCAN_BEGINS:
-            if head[N_CLUSTERS] + _fresh_of_scan(s, head[N_SPLITS]) > s.capacity:
+            _begin_sweep(s)
+            s.phase = SCAN_BEGINS if s.n_scans > 0 else MOVES
+        if s.phase == SCAN_BEGINS:
+            if s.n_clusters + _fresh_of_scan(s, s.n_splits) > s.capacity:
                 return NEEDS_MEMORY
-            _begin_scan(s, head)
-            head[PHASE] = SCAN_GOES_ON
-        if head[PHASE] == SCAN_GOES_ON:
-            weigh_pool(s, head)
-            let_rows_join(s.scan, discount)
+            _begin_scan(s)
+            s.phase = SCAN_GOES_ON
+        if s.phase == SCAN_GOES_ON:
+            weigh_pool(s)
+            let_rows_join(of, discount)
             if s.failed[0] != 0:
                 return FAILED
-            if s.scan[ROW] < s.n:
-                return NEEDS_ATOMS if s.scan[NEXT] == s.scan[STOP] else NEEDS_SLOTS
-            head[ALL_MOVED] += s.scan[N_MOVED]
-            name_clusters(s, head, s.scan[STOP], s.pool)
-            head[SCANS_LEFT] -= 1
-            head[PHASE] = SCAN_BEGINS if head[SCANS_LEFT] > 0 else MOVES
-        if head[PHASE] == MOVES:
-            move_and_learn(s, head)
-            head[PHASE] = SPLITS
-        while head[PHASE] == SPLITS and head[N_SPLITS] > 0 and s.failed[0] == 0:
-            if s.scan[STOP] - s.scan[NEXT] < POOL:
+            if of.row < s.n:
+                return NEEDS_ATOMS if of.next == of.stop else NEEDS_SLOTS
+            s.n_moved += of.n_moved
+            name_clusters(s, of.stop, s.pool)
+            s.scans_left -= 1
+            s.phase = SCAN_BEGINS if s.scans_left > 0 else MOVES
+        if s.phase == MOVES:
+            move_and_learn(s)
+            s.phase = SPLITS
+        while s.phase == SPLITS and s.n_splits > 0 and s.failed[0] == 0:
+            if of.stop - of.next < POOL:
                 return NEEDS_ATOMS
-            if s.head[HAS_BESIDE] != 0 and s.beside[STATE_CLUSTERS] + 2 > s.beside[CAPACITY]:
+            if s.has_beside != 0 and s.beside[STATE_CLUSTERS] + 2 > s.beside[CAPACITY]:
                 return NEEDS_SLOTS
-            weigh_pool(s, head)
-            try_split_or_merge(s, head, discount)
-            head[N_SPLITS] -= 1
+            weigh_pool(s)
+            try_split_or_merge(s, discount)
+            s.n_splits -= 1
             # No two of these moves choose among the same atoms.
-            s.scan[NEXT] = s.scan[STOP]
-        if head[PHASE] == SPLITS:
-            head[PHASE] = SWEEP_BEGINS
+            of.next = of.stop
+        if s.phase == SPLITS:
+            s.phase = SWEEP_BEGINS
     return FAILED
 
 
@@ -284,7 +276,7 @@ class CompiledSweeps:
         self._reach(len(free) + self._m)
         memory = self._of_sweep
         memory["labels"][:], memory["atoms"][: len(free)] = labels, free
-        self._head[N_CLUSTERS] = len(free)
+        self._set(n_clusters=len(free))
         bits = bits_of_generator(rng)
         self._set(next_double=bits[0], bit_state=bits[1])
         self._scan[SCAN.places("next_double", "bit_state")] = bits
@@ -340,14 +332,16 @@ class CompiledSweeps:
         self._know_prior(prior)
         while (ended := sweep(address_of(self._head))) != DONE:
             self._check()
-            n_clusters, n_fresh = int(self._head[N_CLUSTERS]), counts.n_fresh + POOL
+            n_clusters, n_fresh = self._n_clusters, counts.n_fresh + POOL
             if ended == NEEDS_SLOTS:
                 self._point_beside()
             elif ended == NEEDS_MEMORY:
                 self._reach(n_clusters + max(n_fresh, max(counts.n_splits) + 1))
-            elif self._head[PHASE] == SPLITS:
+            elif self._head[SWEEP.place("phase")] == SPLITS:
                 # What is left of the scan are too few, and are not looked at.
-                self._scan[NEXT] = self._head[WEIGHED] = self._scan[STOP]
+                stop = int(self._scan[_STOP])
+                self._scan[SCAN.place("next")] = stop
+                self._set(weighed=stop)
                 self._add(take(POOL))
             else:
                 self._add(take(counts.n_fresh))
@@ -373,6 +367,10 @@ class CompiledSweeps:
             raise FloatingPointError("a density of atoms could not be computed")
 
     @property
+    def _n_clusters(self) -> int:
+        return int(self._head[SWEEP.place("n_clusters")])
+
+    @property
     def labels(self) -> np.ndarray:
         """The labels now, 0..K-1 in order of first appearance: (n,)."""
         return self._of_sweep["labels"].copy()
@@ -380,7 +378,7 @@ class CompiledSweeps:
     @property
     def free(self) -> np.ndarray:
         """The atoms now: (K, D)."""
-        return self._of_sweep["atoms"][: self._head[N_CLUSTERS]].copy()
+        return self._of_sweep["atoms"][: self._n_clusters].copy()
 
     @property
     def arguments(self) -> tuple[np.ndarray, np.ndarray]:
@@ -397,16 +395,16 @@ class CompiledSweeps:
     def _point_beside(self) -> None:
         """Have room for another cluster of the collapsed mixtures, and write where their memory is."""
         if self._beside is None:
-            self._set(beside=0)
-            self._scan[SCAN.place("beside")] = 0
+            self._set(has_beside=0)
+            self._scan[SCAN.place("has_beside")] = 0
             return
         state = self._beside.roomy()
         calls = {"leave_beside": leave_beside.address, "join_beside": join_beside.address}
-        self._set(beside=state.address, slots_beside=address_of(state.slots), **calls)
+        self._set(has_beside=1, beside=state.address, slots_beside=address_of(state.slots), **calls)
         self._set(evidence_beside=evidence_beside.address, odds_beside=odds_beside.address)
         calls["weigh_beside"] = weigh_beside.address
         self._weights_beside = np.zeros(state.capacity + 1)
-        calls |= {"beside": state.address, "weights_beside": address_of(self._weights_beside)}
+        calls |= {"has_beside": 1, "beside": state.address, "weights_beside": address_of(self._weights_beside)}
         for name, value in calls.items():
             self._scan[SCAN.place(name)] = value
 
@@ -422,10 +420,10 @@ class CompiledSweeps:
 
     def _add(self, free: np.ndarray) -> None:
         """Add fresh atoms to the pool."""
-        stop = int(self._scan[STOP])
+        stop = int(self._scan[_STOP])
         self._reach(stop + len(free))
         self._of_sweep["pool"][stop : stop + len(free)] = free
-        self._scan[STOP] = stop + len(free)
+        self._scan[_STOP] = stop + len(free)
 
     def _know_prior(self, prior: GibbsType) -> None:
         length = min(self._capacity, self._n) + 1

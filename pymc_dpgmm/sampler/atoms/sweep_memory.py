@@ -8,8 +8,9 @@ import math
 from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.array_calls import call_entry
 from pymc_dpgmm.native.blocks import FUNCTION, NUMBER, Block
-from pymc_dpgmm.native.compiled import inlined, shifted
-from pymc_dpgmm.sampler.atoms.auxiliary import STOP
+from pymc_dpgmm.native.compiled import address_of_floats, inlined, shifted
+from pymc_dpgmm.sampler.atoms.auxiliary import scan_at
+from pymc_dpgmm.sampler.atoms.beside import evidence_beside, join_beside, leave_beside, odds_beside
 
 # Number of draws from the base among which splits and merges choose their first atoms.
 POOL = 16
@@ -112,18 +113,19 @@ SWEEP = Block(
     gradients=blocks.FLOATS,
     # 1 where a density has failed; what is drawn then means nothing.
     failed=blocks.INTS,
-    # Collapsed mixtures on the same labels: the head of their state, 0 if there are none; the slot of each block
-    # there; members of a cluster, and the log evidence of these.
+    # Collapsed mixtures on the same labels: whether there are some, the head of their state, the slot of each
+    # block there, members of a cluster, and the log evidence of these.
+    has_beside=NUMBER,
     beside=blocks.INTS,
     slots_beside=blocks.INTS,
     members=blocks.INTS,
     evidence=blocks.FLOATS,
     # Log odds of blocks to be in the first half of a cluster, by their columns there.
     odds=blocks.FLOATS,
-    leave_beside=FUNCTION,
-    join_beside=FUNCTION,
-    evidence_beside=FUNCTION,
-    odds_beside=FUNCTION,
+    leave_beside=leave_beside.signature,
+    join_beside=join_beside.signature,
+    evidence_beside=evidence_beside.signature,
+    odds_beside=odds_beside.signature,
 )
 # A parameter with discrete values: the columns that it has, the least and the largest value of its type, and its
 # part of the density of the base, see Entry.
@@ -136,17 +138,7 @@ DISCRETE = Block(
     inputs=blocks.INTS,
     outputs=blocks.INTS,
 )
-PHASE, N_LEFT, SCANS_LEFT, N_SPLITS, N_CLUSTERS, WEIGHED = SWEEP.places(
-    "phase", "n_left", "scans_left", "n_splits", "n_clusters", "weighed"
-)
-NEXT_FRESH, FIRST_LEARNT = SWEEP.places("next_fresh", "first_learnt")
-# The address of what is beside, 0 if nothing is.
-HAS_BESIDE = SWEEP.place("beside")
 TALLY = ("splits_tried", "splits", "merges_tried", "merges")
-SPLITS_TRIED, N_SPLIT, MERGES_TRIED, N_MERGED = SWEEP.places(*TALLY)
-ALL_MOVED, POOL_AT, DENSITIES_AT, ROW_DENSITIES_AT, DRAWN_AT, TWO_ROWS_AT = SWEEP.places(
-    "n_moved", "pool", "densities", "row_densities", "drawn", "two_rows"
-)
 # Numbers that are learnt, and the sum of the acceptances of Hamiltonian moves.
 STEP, N_LEARNT, MEAN_ERROR, LOG_STEP_MEAN, LAST, SHARE_ACCEPTED, ACCEPTED = range(7)
 # Of the prior on partitions, and of the gamma law of its concentration, with rate 0 if it has none.
@@ -181,13 +173,13 @@ def evaluate(s, atoms, n_atoms):
 
 
 @inlined
-def weigh_rows(s, head, atoms_at, n_atoms, found_at, found):
-    """Compute the log densities (n_atoms, n) of blocks under the atoms at an address."""
+def weigh_rows(s, atoms, n_atoms, found):
+    """Compute the log densities (n_atoms, n) of blocks under atoms."""
     if n_atoms == 0:
         return
-    s.rows_inputs[0] = atoms_at
+    s.rows_inputs[0] = address_of_floats(atoms)
     s.rows_inputs[1] = n_atoms
-    s.rows_outputs[0] = head[ROW_DENSITIES_AT] if s.n < s.n_rows else found_at
+    s.rows_outputs[0] = address_of_floats(s.row_densities if s.n < s.n_rows else found)
     if call_entry(s.rows_entry, s.rows_code, s.rows_inputs, s.rows_outputs) != 0:
         s.failed[0] = 1
     if s.n < s.n_rows:
@@ -199,13 +191,11 @@ def weigh_rows(s, head, atoms_at, n_atoms, found_at, found):
 
 
 @inlined
-def weigh_pool(s, head):
+def weigh_pool(s):
     """Compute the densities of rows under atoms of the pool that have none yet."""
-    first, stop = head[WEIGHED], s.scan[STOP]
-    head[WEIGHED] = stop
-    atoms_at = head[POOL_AT] + 8 * first * s.n_free
-    found_at = head[DENSITIES_AT] + 8 * first * s.n
-    weigh_rows(s, head, atoms_at, stop - first, found_at, shifted(s.densities, first * s.n))
+    first, stop = s.weighed, scan_at(s.scan).stop
+    s.weighed = stop
+    weigh_rows(s, shifted(s.pool, first * s.n_free), stop - first, shifted(s.densities, first * s.n))
 
 
 @inlined
@@ -219,7 +209,7 @@ def count_blocks(s, labels, n_clusters):
 
 
 @inlined
-def name_clusters(s, head, n_names, atoms):
+def name_clusters(s, n_names, atoms):
     """Name clusters by the first appearance of their labels, which are places among ``atoms``."""
     for k in range(n_names):
         s.names[k] = -1
@@ -232,4 +222,4 @@ def name_clusters(s, head, n_names, atoms):
                 s.atoms[n_clusters * s.n_free + d] = atoms[place * s.n_free + d]
             n_clusters += 1
         s.labels[i] = s.names[place]
-    head[N_CLUSTERS] = n_clusters
+    s.n_clusters = n_clusters

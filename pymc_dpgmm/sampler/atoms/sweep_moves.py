@@ -16,7 +16,6 @@ from pymc_dpgmm.sampler.atoms.sweep_memory import (
     LAST,
     LOG_STEP_MEAN,
     MEAN_ERROR,
-    N_CLUSTERS,
     N_LEARNT,
     STEP,
     count_blocks,
@@ -36,9 +35,9 @@ N_DISCRETE = len(DISCRETE)
 
 
 @inlined
-def _move_atoms(s, head):
+def _move_atoms(s):
     """Move the continuous values of all atoms; return the mean acceptance."""
-    n_clusters, d = head[N_CLUSTERS], s.n_free
+    n_clusters, d = s.n_clusters, s.n_free
     evaluate(s, s.atoms, n_clusters)
     for k in range(n_clusters):
         s.start[k] = s.values[k]
@@ -98,9 +97,9 @@ def _learn_base(s, draws, forgets):
 
 
 @inlined
-def _learn_scales(s, head, draws):
+def _learn_scales(s, draws):
     """Learn from draws of the base, and from the curvature at the atoms in one direction."""
-    n_clusters, d = head[N_CLUSTERS], s.n_free
+    n_clusters, d = s.n_clusters, s.n_free
     forgets = max(FORGETS, 1.0 / (1.0 + s.learnt[N_LEARNT]))
     s.learnt[N_LEARNT] += 1.0
     _learn_base(s, draws, forgets)
@@ -140,12 +139,12 @@ def _learn_step(s, accepted):
 
 
 @inlined
-def _move_discrete(s, head, of):
+def _move_discrete(s, of):
     """Move the discrete values of a parameter by a Metropolis step, after ``s.start`` was computed.
 
     One entry of each atom goes up or down by at least k with probability 1 / k, which reaches near and far values.
     """
-    n_clusters, d = head[N_CLUSTERS], s.n_free
+    n_clusters, d = s.n_clusters, s.n_free
     for q in range(n_clusters * d):
         s.moved[q] = s.atoms[q]
     for k in range(n_clusters):
@@ -178,20 +177,20 @@ def _move_discrete(s, head, of):
 
 
 @inlined
-def move_and_learn(s, head):
+def move_and_learn(s):
     """Make all moves of atoms, and learn from them while tuning."""
     take_labels(s, s.labels)
-    count_blocks(s, s.labels, head[N_CLUSTERS])
+    count_blocks(s, s.labels, s.n_clusters)
     for move in range(s.n_hamiltonian):
-        accepted = _move_atoms(s, head)
+        accepted = _move_atoms(s)
         s.learnt[ACCEPTED] += accepted
         if s.is_tuning != 0:
-            _learn_scales(s, head, shifted(s.fresh, (s.first_learnt + move * N_BASE) * s.n_free))
+            _learn_scales(s, shifted(s.fresh, (s.first_learnt + move * N_BASE) * s.n_free))
             _learn_step(s, accepted)
     if s.n_discrete > 0 and s.failed[0] == 0:
-        evaluate(s, s.atoms, head[N_CLUSTERS])
-        for k in range(head[N_CLUSTERS]):
+        evaluate(s, s.atoms, s.n_clusters)
+        for k in range(s.n_clusters):
             s.start[k] = s.values[k]
         for which in range(s.n_discrete):
             for _ in range(N_STEPS):
-                _move_discrete(s, head, discrete_at(shifted(s.discrete, which * N_DISCRETE)))
+                _move_discrete(s, discrete_at(shifted(s.discrete, which * N_DISCRETE)))

@@ -15,25 +15,11 @@ from pymc_dpgmm.native.compiled import inlined, shifted
 from pymc_dpgmm.native.special import log_rising
 from pymc_dpgmm.native.symmetric import definite_near
 from pymc_dpgmm.native.triangles import definite_factor, pack, scalar_product, solve_lower, solve_upper
-from pymc_dpgmm.sampler.atoms.auxiliary import NEXT
-from pymc_dpgmm.sampler.atoms.beside import (
-    call_evidence_beside,
-    call_join_beside,
-    call_leave_beside,
-    call_odds_beside,
-)
+from pymc_dpgmm.sampler.atoms.auxiliary import scan_at
 from pymc_dpgmm.sampler.atoms.scales import FORGETS
 from pymc_dpgmm.sampler.atoms.sweep_memory import (
-    DRAWN_AT,
-    HAS_BESIDE,
-    MERGES_TRIED,
-    N_CLUSTERS,
-    N_MERGED,
-    N_SPLIT,
     POOL,
     SHARE_ACCEPTED,
-    SPLITS_TRIED,
-    TWO_ROWS_AT,
     count_blocks,
     evaluate,
     is_finite,
@@ -177,17 +163,17 @@ def _suits(s, first, i, j):
 @inlined
 def _weigh_beside(s, n_inside):
     """Compute the odds of blocks to be in the first of two halves by their columns in collapsed mixtures."""
-    if s.head[HAS_BESIDE] != 0:
-        call_odds_beside(s.odds_beside, s.beside, s.members, n_inside, s.halves, s.odds)
+    if s.has_beside != 0:
+        s.odds_beside(s.beside, s.members, n_inside, s.halves, s.odds)
 
 
 @inlined
-def _launch(s, head, i, j, one, other):
+def _launch(s, i, j, one, other):
     """Find modes for two halves and the whole of some clusters.
 
     Return the share of the first half, 0 where there are no such modes.
     """
-    d, first = s.n_free, s.scan[NEXT]
+    d, first = s.n_free, scan_at(s.scan).next
     left, right = _suits(s, first, i, j), _suits(s, first, j, i)
     for e in range(d):
         s.modes[e] = s.pool[left * d + e]
@@ -203,7 +189,7 @@ def _launch(s, head, i, j, one, other):
         _weigh_beside(s, n_inside)
         for q in range(2 * d):
             s.drawn[q] = s.modes[q]
-        weigh_rows(s, head, head[DRAWN_AT], 2, head[TWO_ROWS_AT], s.two_rows)
+        weigh_rows(s, s.drawn, 2, s.two_rows)
         n_left = 0
         for t in range(n_inside):
             q = s.members[t]
@@ -229,12 +215,12 @@ def _launch(s, head, i, j, one, other):
 
 
 @inlined
-def _allocate(s, head, i, j, one, other, share, is_split):
+def _allocate(s, i, j, one, other, share, is_split):
     """Divide blocks between two drawn atoms, in ``s.halves``: at random to split, as they are to merge.
 
     Return the log probability of this division, NaN where it is none.
     """
-    weigh_rows(s, head, head[DRAWN_AT], 2, head[TWO_ROWS_AT], s.two_rows)
+    weigh_rows(s, s.drawn, 2, s.two_rows)
     for q in range(s.n):
         if q != i and q != j and (s.labels[q] == one or s.labels[q] == other):
             away = math.exp(s.two_rows[s.n + q] - s.two_rows[q] - s.odds[q])
@@ -260,17 +246,17 @@ def _log_evidence_beside(s, first, last):
         if first <= s.halves[q] <= last:
             s.members[n_members] = q
             n_members += 1
-    call_evidence_beside(s.evidence_beside, s.beside, s.members, n_members, s.evidence)
+    s.evidence_beside(s.beside, s.members, n_members, s.evidence)
     return s.evidence[0]
 
 
 @inlined
-def _log_ratio(s, head, is_split, log_allocated, discount):
+def _log_ratio(s, is_split, log_allocated, discount):
     """Return the log ratio of acceptance of the split, NaN where there is none.
 
     ``s.drawn`` has the atoms of the halves and of the whole, ``s.halves`` the division.
     """
-    d, n_merged = s.n_free, head[N_CLUSTERS] - (0 if is_split else 1)
+    d, n_merged = s.n_free, s.n_clusters - (0 if is_split else 1)
     left, right = 0.0, 0.0
     for q in range(s.n):
         left += s.weights[q] if s.halves[q] == 0 else 0.0
@@ -293,7 +279,7 @@ def _log_ratio(s, head, is_split, log_allocated, discount):
         return math.nan
     ratio = s.log_new[n_merged] + log_rising(1.0 - discount, right - 1.0) - log_rising(left - discount, right)
     ratio += first + second - single - log_allocated
-    if s.head[HAS_BESIDE] != 0:
+    if s.has_beside != 0:
         ratio += _log_evidence_beside(s, 0, 0) + _log_evidence_beside(s, 1, 1) - _log_evidence_beside(s, 0, 1)
     ratio -= _log_density_around(s, s.modes, s.precisions, 2, s.drawn)
     whole = shifted(s.drawn, 2 * d)
@@ -302,9 +288,9 @@ def _log_ratio(s, head, is_split, log_allocated, discount):
 
 
 @inlined
-def _apply(s, head, one, other, is_split):
+def _apply(s, one, other, is_split):
     """Divide a cluster, or put two together, by ``s.halves``; name all clusters anew."""
-    n_clusters, d = head[N_CLUSTERS], s.n_free
+    n_clusters, d = s.n_clusters, s.n_free
     for q in range(n_clusters * d):
         s.moved[q] = s.atoms[q]
     for e in range(d):
@@ -314,21 +300,21 @@ def _apply(s, head, one, other, is_split):
     slot = 0
     for q in range(s.n):
         if s.labels[q] == one and not is_split:
-            slot = s.slots_beside[q] if s.head[HAS_BESIDE] != 0 else 0
+            slot = s.slots_beside[q] if s.has_beside != 0 else 0
     for q in range(s.n):
         if s.halves[q] == 1 if is_split else s.labels[q] == other:
             s.labels[q] = n_clusters if is_split else one
-            if s.head[HAS_BESIDE] != 0:
-                call_leave_beside(s.leave_beside, s.beside, q)
-                slot = call_join_beside(s.join_beside, s.beside, q, slot)
-    name_clusters(s, head, n_clusters + 1, s.moved)
+            if s.has_beside != 0:
+                s.leave_beside(s.beside, q)
+                slot = s.join_beside(s.beside, q, slot)
+    name_clusters(s, n_clusters + 1, s.moved)
 
 
 @inlined
-def _accepts(s, head, i, j, one, other, discount):
+def _accepts(s, i, j, one, other, discount):
     """Propose a split of two blocks' cluster, or a merge of their two; tell whether it is accepted."""
     d, is_split = s.n_free, one == other
-    share = _launch(s, head, i, j, one, other)
+    share = _launch(s, i, j, one, other)
     if share == 0.0:
         return False
     if is_split:
@@ -337,7 +323,7 @@ def _accepts(s, head, i, j, one, other, discount):
         for e in range(d):
             s.drawn[e] = s.atoms[one * d + e]
             s.drawn[d + e] = s.atoms[other * d + e]
-    log_allocated = _allocate(s, head, i, j, one, other, share, is_split)
+    log_allocated = _allocate(s, i, j, one, other, share, is_split)
     if math.isnan(log_allocated):
         return False
     whole = shifted(s.drawn, 2 * d)
@@ -346,28 +332,30 @@ def _accepts(s, head, i, j, one, other, discount):
             whole[e] = s.atoms[one * d + e]
     else:
         _draw_around(s, shifted(s.modes, 2 * d), shifted(s.precisions, 2 * d * d), 1, whole)
-    ratio = _log_ratio(s, head, is_split, log_allocated, discount)
+    ratio = _log_ratio(s, is_split, log_allocated, discount)
     if math.isnan(ratio):
         return False
     return math.log(1.0 - uniform(s.bits)) < (ratio if is_split else -ratio)
 
 
 @inlined
-def try_split_or_merge(s, head, discount):
+def try_split_or_merge(s, discount):
     """Try a split or a merge of the clusters of two rows that are drawn."""
     i, j = below(s.bits, s.n), below(s.bits, s.n - 1)
     j += j >= i
     one, other = s.labels[i], s.labels[j]
     is_split = one == other
-    head[SPLITS_TRIED if is_split else MERGES_TRIED] += 1
+    s.splits_tried += is_split
+    s.merges_tried += not is_split
     known_one, known_other = 0, 0
     for q in range(s.n):
         known_one += s.known[q] if s.labels[q] == one else 0
         known_other += s.known[q] if s.labels[q] == other else 0
     may_be = is_split or known_one == 0 or known_other == 0
-    accepted = may_be and _accepts(s, head, i, j, one, other, discount)
+    accepted = may_be and _accepts(s, i, j, one, other, discount)
     if s.is_tuning != 0:
         s.learnt[SHARE_ACCEPTED] += FORGETS * ((1.0 if accepted else 0.0) - s.learnt[SHARE_ACCEPTED])
     if accepted:
-        head[N_SPLIT if is_split else N_MERGED] += 1
-        _apply(s, head, one, other, is_split)
+        s.splits += is_split
+        s.merges += not is_split
+        _apply(s, one, other, is_split)
