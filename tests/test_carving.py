@@ -29,7 +29,7 @@ from pymc_dpgmm.sampler.moves.move import (
     SPLITS_TRIED,
 )
 from pymc_dpgmm.sampler.moves.sweep import sweep
-from pymc_dpgmm.sampler.state.memory import DONE, N_CLUSTERS, NEEDS_ROOM, POSITION, memory_at, prior_of
+from pymc_dpgmm.sampler.state.memory import DONE, NEEDS_ROOM, memory_at, prior_of
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.tuning.schedule import Options, Schedule
 
@@ -92,11 +92,11 @@ def test_carvings_of_drawn_rows_leave_the_posterior_invariant_in_many_draws(shar
 def carve_like_rows(head, n_moves, least, doublings):
     """Carvings whose candidates are like the founder, of so few rows that some of five are left out."""
     s = memory_at(head)
-    while head[POSITION] < n_moves:
-        if head[N_CLUSTERS] + SLOTS_NEEDED > s.capacity:
+    while s.position < n_moves:
+        if s.n_clusters + SLOTS_NEEDED > s.capacity:
             return NEEDS_ROOM
         carving.move(s, prior_of(s), least, doublings)
-        head[POSITION] += 1
+        s.position += 1
     return DONE
 
 

@@ -21,7 +21,7 @@ from pymc_dpgmm.sampler.moves import reallocation
 from pymc_dpgmm.sampler.moves.kinds import MOVES
 from pymc_dpgmm.sampler.moves.move import SPLIT_ROWS, SPLITS, SPLITS_TRIED
 from pymc_dpgmm.sampler.moves.sweep import make_moves, sweep
-from pymc_dpgmm.sampler.state.memory import DONE, N_CLUSTERS, NEEDS_ROOM, POSITION, memory_at, prior_of
+from pymc_dpgmm.sampler.state.memory import DONE, NEEDS_ROOM, memory_at, prior_of
 from pymc_dpgmm.sampler.state.state import State
 
 # Five rows open four clusters at most; the core has one more, and one is to work with.
@@ -37,7 +37,7 @@ HALVES = [(False, False), (True, True), (True, False), (False, True)]
 def reallocate_once(head, core_leaves, core_joins):
     """One move of certain halves."""
     s = memory_at(head)
-    if head[N_CLUSTERS] + ROOM_OF_NINE > s.capacity:
+    if s.n_clusters + ROOM_OF_NINE > s.capacity:
         return NEEDS_ROOM
     founder = below(s.bits, s.n)
     reallocation.mark_neighbours(s, founder, 3)
@@ -49,14 +49,14 @@ def reallocate_once(head, core_leaves, core_joins):
 def reallocate_some(head, n_moves, n_guided, most):
     """Reallocations of some rows, of all halves."""
     s = memory_at(head)
-    while head[POSITION] < n_moves:
-        if head[N_CLUSTERS] + ROOM > s.capacity:
+    while s.position < n_moves:
+        if s.n_clusters + ROOM > s.capacity:
             return NEEDS_ROOM
         founder = below(s.bits, s.n)
         reallocation.mark_neighbours(s, founder, n_guided)
         core_leaves, core_joins = uniform(s.bits) < 0.5, uniform(s.bits) < 0.5
         reallocation.move(s, prior_of(s), founder, MISSING, most, core_leaves, core_joins)
-        head[POSITION] += 1
+        s.position += 1
     return DONE
 
 

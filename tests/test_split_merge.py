@@ -18,7 +18,7 @@ from pymc_dpgmm.partitions.priors import chinese_restaurant
 from pymc_dpgmm.sampler.amounts import LARGEST_DIVIDED, Effort
 from pymc_dpgmm.sampler.moves import split_merge as sm
 from pymc_dpgmm.sampler.moves.sweep import sweep
-from pymc_dpgmm.sampler.state.memory import MOST_DIVIDED, N_CLUSTERS, memory_at, prior_of
+from pymc_dpgmm.sampler.state.memory import memory_at, prior_of
 from pymc_dpgmm.sampler.tuning.exploration import explore
 from pymc_dpgmm.sampler.tuning.schedule import no_tally
 
@@ -28,7 +28,7 @@ def split_pieces(head, place, size, sequential, found):
     """Write the product's terms of the split that ``pool[:size]`` and ``side`` tell, of the cluster at a place."""
     s = memory_at(head)
     prior = prior_of(s)
-    n_clusters = head[N_CLUSTERS]
+    n_clusters = s.n_clusters
     halves, whole = s.halves, s.order[place]
     counts = s.half_sizes
     halves[0], halves[1] = s.order[n_clusters + 1], s.order[n_clusters]
@@ -68,7 +68,7 @@ class Matrix:
         """Log ratio of target densities, log probability of the division, and log probability of the partner."""
         state = state_at(labels, self.rows, self.family, self.base)
         state.set_prior(self.prior)
-        state.head[MOST_DIVIDED] = self.most_divided
+        state.tell(most_divided=self.most_divided)
         state.pool[: len(order)], state.side[: len(order)] = order, side
         found = np.empty(4)
         split_pieces(state.address, int(state.place[k + 1]), len(order), int(sequential), found.ctypes.data)
@@ -181,7 +181,7 @@ def test_frequencies_with_large_clusters(most_divided):
     state = state_at(np.zeros(len(given["y"]), dtype=int), np.array(given["y"]), base.pop("family"), base)
     prior = chinese_restaurant(given["partition_prior"]["alpha"])
     state.set_prior(prior)
-    state.head[MOST_DIVIDED] = most_divided
+    state.tell(most_divided=most_divided)
     rng = np.random.default_rng(5)
     partitions = exact.partitions(len(given["y"]))
     drawn = np.empty((60_000, len(given["y"])), dtype=np.int64)

@@ -19,6 +19,8 @@ from pymc_dpgmm.native.compiled import INT, INTS, called_at
 
 _WORD = ir.IntType(64)
 _numbers = itertools.count()
+# Of an attribute that tells whether a field, such as an address, is not zero.
+_HAS = "has_"
 
 
 class Field(NamedTuple):
@@ -88,6 +90,10 @@ class _BlockPointerModel(models.PrimitiveModel):
         super().__init__(manager, kind, _WORD.as_pointer())
 
 
+def _is_question(kind: Any, name: str) -> bool:
+    return name not in kind.fields and name.startswith(_HAS) and name.removeprefix(_HAS) in kind.fields
+
+
 @infer_getattr
 class _AttributesOfBlock(AttributeTemplate):
     key = _BlockPointer
@@ -95,6 +101,8 @@ class _AttributesOfBlock(AttributeTemplate):
     def generic_resolve(self, kind: Any, name: str) -> Any:
         """Return the type of an attribute, None if there is none."""
         others = {"head": INTS, "bits": kind.bits}
+        if _is_question(kind, name):
+            return types.boolean
         return kind.fields[name].kind if name in kind.fields else others.get(name)
 
 
@@ -105,6 +113,9 @@ def _attribute_of_block(context: Any, builder: Any, kind: Any, block: Any, name:
     if name == "bits":
         words = [_read(context, builder, block, kind.fields[own]) for own in ("next_double", "bit_state")]
         return context.make_tuple(builder, kind.bits, words)
+    if _is_question(kind, name):
+        word = builder.load(builder.gep(block, [ir.Constant(_WORD, kind.fields[name.removeprefix(_HAS)].place)]))
+        return builder.icmp_unsigned("!=", word, ir.Constant(_WORD, 0))
     return _read(context, builder, block, kind.fields[name])
 
 

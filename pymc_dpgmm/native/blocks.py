@@ -70,6 +70,10 @@ class Block:
         """Return the places of some fields."""
         return [self._places[name] for name in names]
 
+    def signature(self, name: str) -> Any:
+        """Return the signature of the function whose address a field holds."""
+        return self._fields[name]
+
     @property
     def fields(self) -> tuple[str, ...]:
         """Names of all fields."""
@@ -100,8 +104,8 @@ class Block:
     def reader(self, **aliases: str) -> Callable[..., Any]:
         """Return a function of a block for compiled code, which has the fields as attributes.
 
-        Beside the fields there are ``head``, the block itself, and ``bits``, if the block has the addresses of a
-        generator. Fields are read where they are asked for.
+        Beside the fields there are ``head``, the block itself; ``bits``, if the block has the addresses of a
+        generator; and, for a field x, ``has_x``: whether it is not zero. Fields are read where they are asked for.
 
         Parameters
         ----------

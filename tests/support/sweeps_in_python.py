@@ -85,7 +85,6 @@ def scan(rng, rows, prior, labels, densities, n_auxiliary, more, beside=None):
             auxiliary=auxiliary,
             log_new=log_new,
             log_weights=log_weights,
-            has_beside=int(state is not None),
             beside=0 if state is None else state.head,
             slots_beside=slots_beside,
             weights_beside=weights_beside,

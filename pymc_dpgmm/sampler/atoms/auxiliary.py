@@ -21,7 +21,7 @@ from pymc_dpgmm.native.blocks import NUMBER, Block
 from pymc_dpgmm.native.compiled import inlined
 from pymc_dpgmm.native.special import log_rising
 from pymc_dpgmm.sampler.atoms.beside import join_beside, leave_beside, weigh_beside
-from pymc_dpgmm.sampler.state.memory import CAPACITY, N_CLUSTERS
+from pymc_dpgmm.sampler.state.memory import memory_at
 
 # The memory of a scan.
 HEAD = Block(
@@ -53,9 +53,8 @@ HEAD = Block(
     # Log weights of a new cluster beside some number of others, and the weights from which one row draws.
     log_new=blocks.FLOATS,
     log_weights=blocks.FLOATS,
-    # Collapsed mixtures on the same labels: whether there are some, the head of their state; by atoms their slots
+    # Collapsed mixtures on the same labels: the head of their state, 0 if there are none; by atoms their slots
     # there; by slots the log predictives of a row; and what is done with them.
-    has_beside=NUMBER,
     beside=blocks.INTS,
     slots_beside=blocks.INTS,
     weights_beside=blocks.FLOATS,
@@ -76,9 +75,9 @@ def let_rows_join(s, discount):
     labels, weights, sizes, known, known_slots = s.labels, s.weights, s.sizes, s.known, s.known_slots
     densities, active, places, auxiliary, log_new = s.densities, s.active, s.places, s.auxiliary, s.log_new
     beside, slots_beside, weights_beside = s.beside, s.slots_beside, s.weights_beside
-    has_beside = s.has_beside != 0
+    has_beside = s.has_beside
     while s.row < n and s.next < s.stop:
-        if has_beside and beside[N_CLUSTERS] + 1 >= beside[CAPACITY]:
+        if has_beside and memory_at(beside).n_clusters + 1 >= memory_at(beside).capacity:
             break
         i = s.row
         own = labels[i]

@@ -12,7 +12,7 @@ import numpy as np
 
 from pymc_dpgmm.families.contract.view import View
 from pymc_dpgmm.native.compiled import FLOATS, INT, INTS, NOTHING, address_of, c_function
-from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, memory_at
+from pymc_dpgmm.sampler.state.memory import memory_at
 from pymc_dpgmm.sampler.state.slots import free_slot, join, leave, take_slot
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.views import gather, log_evidence, weigh
@@ -32,7 +32,7 @@ def leave_beside(head, i):
 def weigh_beside(head, i, found):
     """Set ``found[k]`` to the log predictive of row ``i``, in no slot now, in each slot in use, and in slot 0."""
     s = memory_at(head)
-    n_clusters = head[N_CLUSTERS]
+    n_clusters = s.n_clusters
     for place in range(n_clusters):
         s.log_weights[place] = 0.0
     weigh(s, i, s.order, n_clusters, -1, s.log_weights)
@@ -55,7 +55,7 @@ def evidence_beside(head, rows, n_rows, found):
     """Set ``found[0]`` to the log marginal likelihood of some rows in a cluster of their own."""
     s = memory_at(head)
     # The statistics of free slots mean nothing.
-    free = s.order[head[N_CLUSTERS]]
+    free = s.order[s.n_clusters]
     gather(s, free, rows, n_rows, 1)
     found[0] = log_evidence(s, free)
 
@@ -70,7 +70,7 @@ def odds_beside(head, rows, n_rows, sides, found):
     s = memory_at(head)
     halves, counts = s.halves, s.half_sizes
     for side in range(2):
-        halves[side], counts[side] = s.order[head[N_CLUSTERS] + side], 0
+        halves[side], counts[side] = s.order[s.n_clusters + side], 0
         for t in range(n_rows):
             if sides[rows[t]] == side:
                 s.half_rows[counts[side]] = rows[t]

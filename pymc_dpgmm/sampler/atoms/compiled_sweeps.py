@@ -52,8 +52,7 @@ from pymc_dpgmm.sampler.atoms.sweep_memory import (
 )
 from pymc_dpgmm.sampler.atoms.sweep_moves import move_and_learn
 from pymc_dpgmm.sampler.atoms.sweep_splits import try_split_or_merge
-from pymc_dpgmm.sampler.state.memory import CAPACITY
-from pymc_dpgmm.sampler.state.memory import N_CLUSTERS as STATE_CLUSTERS
+from pymc_dpgmm.sampler.state.memory import memory_at
 
 Shape = int | tuple[int, ...]
 _STOP = SCAN.place("stop")
@@ -102,7 +101,7 @@ def _begin_scan(s):
         of.active[k] = k
         of.places[k] = k
     for i in range(s.n):
-        if s.has_beside != 0:
+        if s.has_beside:
             of.slots_beside[s.labels[i]] = s.slots_beside[i]
         of.sizes[s.labels[i]] += s.weights[i]
         if s.known[i] != 0:
@@ -149,7 +148,7 @@ def sweep(head):
         while s.phase == SPLITS and s.n_splits > 0 and s.failed[0] == 0:
             if of.stop - of.next < POOL:
                 return NEEDS_ATOMS
-            if s.has_beside != 0 and s.beside[STATE_CLUSTERS] + 2 > s.beside[CAPACITY]:
+            if s.has_beside and memory_at(s.beside).n_clusters + 2 > memory_at(s.beside).capacity:
                 return NEEDS_SLOTS
             weigh_pool(s)
             try_split_or_merge(s, discount)
@@ -395,16 +394,16 @@ class CompiledSweeps:
     def _point_beside(self) -> None:
         """Have room for another cluster of the collapsed mixtures, and write where their memory is."""
         if self._beside is None:
-            self._set(has_beside=0)
-            self._scan[SCAN.place("has_beside")] = 0
+            self._set(beside=0)
+            self._scan[SCAN.place("beside")] = 0
             return
         state = self._beside.roomy()
         calls = {"leave_beside": leave_beside.address, "join_beside": join_beside.address}
-        self._set(has_beside=1, beside=state.address, slots_beside=address_of(state.slots), **calls)
+        self._set(beside=state.address, slots_beside=address_of(state.slots), **calls)
         self._set(evidence_beside=evidence_beside.address, odds_beside=odds_beside.address)
         calls["weigh_beside"] = weigh_beside.address
         self._weights_beside = np.zeros(state.capacity + 1)
-        calls |= {"has_beside": 1, "beside": state.address, "weights_beside": address_of(self._weights_beside)}
+        calls |= {"beside": state.address, "weights_beside": address_of(self._weights_beside)}
         for name, value in calls.items():
             self._scan[SCAN.place(name)] = value
 

@@ -113,9 +113,8 @@ SWEEP = Block(
     gradients=blocks.FLOATS,
     # 1 where a density has failed; what is drawn then means nothing.
     failed=blocks.INTS,
-    # Collapsed mixtures on the same labels: whether there are some, the head of their state, the slot of each
-    # block there, members of a cluster, and the log evidence of these.
-    has_beside=NUMBER,
+    # Collapsed mixtures on the same labels: the head of their state, 0 if there are none; the slot of each block
+    # there; members of a cluster, and the log evidence of these.
     beside=blocks.INTS,
     slots_beside=blocks.INTS,
     members=blocks.INTS,

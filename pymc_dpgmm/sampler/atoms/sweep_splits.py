@@ -163,7 +163,7 @@ def _suits(s, first, i, j):
 @inlined
 def _weigh_beside(s, n_inside):
     """Compute the odds of blocks to be in the first of two halves by their columns in collapsed mixtures."""
-    if s.has_beside != 0:
+    if s.has_beside:
         s.odds_beside(s.beside, s.members, n_inside, s.halves, s.odds)
 
 
@@ -279,7 +279,7 @@ def _log_ratio(s, is_split, log_allocated, discount):
         return math.nan
     ratio = s.log_new[n_merged] + log_rising(1.0 - discount, right - 1.0) - log_rising(left - discount, right)
     ratio += first + second - single - log_allocated
-    if s.has_beside != 0:
+    if s.has_beside:
         ratio += _log_evidence_beside(s, 0, 0) + _log_evidence_beside(s, 1, 1) - _log_evidence_beside(s, 0, 1)
     ratio -= _log_density_around(s, s.modes, s.precisions, 2, s.drawn)
     whole = shifted(s.drawn, 2 * d)
@@ -300,11 +300,11 @@ def _apply(s, one, other, is_split):
     slot = 0
     for q in range(s.n):
         if s.labels[q] == one and not is_split:
-            slot = s.slots_beside[q] if s.has_beside != 0 else 0
+            slot = s.slots_beside[q] if s.has_beside else 0
     for q in range(s.n):
         if s.halves[q] == 1 if is_split else s.labels[q] == other:
             s.labels[q] = n_clusters if is_split else one
-            if s.has_beside != 0:
+            if s.has_beside:
                 s.leave_beside(s.beside, q)
                 slot = s.join_beside(s.beside, q, slot)
     name_clusters(s, n_clusters + 1, s.moved)

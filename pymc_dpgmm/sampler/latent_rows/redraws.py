@@ -50,7 +50,7 @@ from pymc_dpgmm.sampler.latent_rows.row_density import log_densities, read_densi
 from pymc_dpgmm.sampler.latent_rows.work import N_OF_WORK, Work, read
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import draw_parameters
 from pymc_dpgmm.sampler.state.all_clusters import link_rows
-from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, memory_at, prior_of
+from pymc_dpgmm.sampler.state.memory import memory_at, prior_of
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.templates import (
@@ -221,7 +221,7 @@ def choose(head, block, slots, moves_labels, next_double, bit_state):
     of rows of the clusters that were not chosen, times a factor, as if these were all rows.
     """
     s, w = memory_at(head), read(block)
-    n, n_in_use, unchosen = w.n, head[N_CLUSTERS], w.of_slot
+    n, n_in_use, unchosen = w.n, s.n_clusters, w.of_slot
     n_chosen = 0
     if moves_labels != 0:
         n_chosen = _choose_rows(w, Bits(next_double, bit_state))

@@ -13,7 +13,7 @@ from pymc_dpgmm.native.arithmetic import below, uniform
 from pymc_dpgmm.native.compiled import INT, INTS, address_of, c_function, inlined
 from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
 from pymc_dpgmm.sampler.state.choices import accumulate, pick
-from pymc_dpgmm.sampler.state.memory import DONE, N_CLUSTERS, N_MOVED, NEEDS_ROOM, POSITION, memory_at, prior_of
+from pymc_dpgmm.sampler.state.memory import DONE, NEEDS_ROOM, memory_at, prior_of
 from pymc_dpgmm.sampler.state.slots import free_slot, join, leave, take_slot
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.views import weigh
@@ -22,7 +22,7 @@ from pymc_dpgmm.sampler.state.views import weigh
 @inlined
 def _weigh_others(s, prior, i):
     """Set sums of the weights with which row ``i``, which is in no cluster, joins each; return the log of all."""
-    n_clusters = s.head[N_CLUSTERS]
+    n_clusters = s.n_clusters
     for j in range(n_clusters):
         s.log_weights[j] = log_seat(prior, s.sizes[s.order[j]])
     weigh(s, i, s.order, n_clusters, -1, s.log_weights)
@@ -33,7 +33,7 @@ def _weigh_others(s, prior, i):
 @inlined
 def _place_of_single(s, chosen):
     """Return the place of cluster number ``chosen``, from 0, among those of one row; -1 if there are fewer."""
-    for place in range(s.head[N_CLUSTERS]):
+    for place in range(s.n_clusters):
         if s.sizes[s.order[place]] == 1:
             if chosen == 0:
                 return place
@@ -44,7 +44,7 @@ def _place_of_single(s, chosen):
 @inlined
 def _count_singles(s):
     found = 0
-    for place in range(s.head[N_CLUSTERS]):
+    for place in range(s.n_clusters):
         found += s.sizes[s.order[place]] == 1
     return found
 
@@ -59,11 +59,11 @@ def _give_birth(s, prior, i, n):
     # Singles afterwards: this one, and what it leaves behind.
     singles = _count_singles(s) + (2 if size == 2 else 1)
     leave(s, i)
-    log_open = log_seat_new(prior, s.head[N_CLUSTERS]) + s.prior_predictive[i]
+    log_open = log_seat_new(prior, s.n_clusters) + s.prior_predictive[i]
     log_ratio = math.log(n / singles) + log_open - _weigh_others(s, prior, i)
     if math.log(uniform(s.bits)) < log_ratio:
         join(s, i, take_slot(s))
-        s.head[N_MOVED] += 1
+        s.n_moved += 1
     else:
         join(s, i, current)
 
@@ -72,7 +72,7 @@ def _give_birth(s, prior, i, n):
 def _let_die(s, prior, n):
     """Propose that the only row of a cluster joins another cluster."""
     singles = _count_singles(s)
-    if singles == 0 or s.head[N_CLUSTERS] == 1:
+    if singles == 0 or s.n_clusters == 1:
         return
     current = s.order[_place_of_single(s, below(s.bits, singles))]
     i = s.following[s.n + current]
@@ -81,13 +81,13 @@ def _let_die(s, prior, n):
         return
     leave(s, i)
     free_slot(s, current)
-    log_open = log_seat_new(prior, s.head[N_CLUSTERS]) + s.prior_predictive[i]
+    log_open = log_seat_new(prior, s.n_clusters) + s.prior_predictive[i]
     log_ratio = math.log(singles / n) + _weigh_others(s, prior, i) - log_open
     target = take_slot(s)
     if math.log(uniform(s.bits)) < log_ratio:
         free_slot(s, target)
-        target = s.order[pick(uniform(s.bits), s.log_weights, s.head[N_CLUSTERS], 1)]
-        s.head[N_MOVED] += 1
+        target = s.order[pick(uniform(s.bits), s.log_weights, s.n_clusters, 1)]
+        s.n_moved += 1
     join(s, i, target)
 
 
@@ -100,15 +100,15 @@ def run_births_and_deaths(head, n_moves, candidates, n_candidates, n):
     """
     s = memory_at(head)
     prior = prior_of(s)
-    while head[POSITION] < n_moves:
-        if head[N_CLUSTERS] == s.capacity:
+    while s.position < n_moves:
+        if s.n_clusters == s.capacity:
             return NEEDS_ROOM
         if uniform(s.bits) < 0.5:
-            i = candidates[head[POSITION]] if n_candidates > 0 else below(s.bits, s.n)
+            i = candidates[s.position] if n_candidates > 0 else below(s.bits, s.n)
             _give_birth(s, prior, i, n)
         else:
             _let_die(s, prior, n)
-        head[POSITION] += 1
+        s.position += 1
     return DONE
 
 

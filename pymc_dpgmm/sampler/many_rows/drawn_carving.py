@@ -23,11 +23,8 @@ from pymc_dpgmm.sampler.moves.split_merge import LEFT, RIGHT, accept_merge, acce
 from pymc_dpgmm.sampler.state.choices import shuffle
 from pymc_dpgmm.sampler.state.memory import (
     DONE,
-    N_CLUSTERS,
     N_LANES,
-    N_MOVED,
     NEEDS_ROOM,
-    POSITION,
     memory_at,
     prior_of,
 )
@@ -184,8 +181,8 @@ def run_carvings(head, n_moves, least, doublings, founders, n_rows, share, is_dr
     s = memory_at(head)
     prior = prior_of(s)
     drawn = DrawnRows(n_rows, share, is_drawn)
-    while head[POSITION] < n_moves:
-        n_clusters = head[N_CLUSTERS]
+    while s.position < n_moves:
+        n_clusters = s.n_clusters
         if n_clusters + SLOTS_NEEDED > s.capacity:
             return NEEDS_ROOM
         s.halves[LEFT], s.halves[RIGHT] = s.order[n_clusters + 1], s.order[n_clusters]
@@ -193,20 +190,20 @@ def run_carvings(head, n_moves, least, doublings, founders, n_rows, share, is_dr
         bound = least << below(s.bits, doublings + 1)
         log_u = math.log(1.0 - uniform(s.bits))
         if uniform(s.bits) < 0.5:
-            founder = founders[head[POSITION]] if share < 1.0 else below(s.bits, s.n)
+            founder = founders[s.position] if share < 1.0 else below(s.bits, s.n)
             place = s.place[s.slots[founder]]
             log_ratio, size = propose_carving(s, prior, drawn, founder, bound)
             if log_u < log_ratio:
                 draw_anew(s, drawn, size)
                 accept_split(s, place, size, s.halves)
-                head[N_MOVED] += 1
+                s.n_moved += 1
         else:
             log_ratio, left_place, right_place, size = propose_return(s, prior, drawn, bound, union, log_u)
             if log_u < log_ratio:
                 draw_all_but_founder(s, drawn, size)
                 accept_merge(s, left_place, right_place, size, union)
-                head[N_MOVED] += 1
-        head[POSITION] += 1
+                s.n_moved += 1
+        s.position += 1
     return DONE
 
 

@@ -48,7 +48,7 @@ from pymc_dpgmm.sampler.moves.split_merge import (
     log_choose_partner,
     log_target_ratio,
 )
-from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, memory_at, prior_of
+from pymc_dpgmm.sampler.state.memory import memory_at, prior_of
 from pymc_dpgmm.sampler.state.slots import collect, gather_all_of, link, unlink
 from pymc_dpgmm.sampler.state.templates import WEIGHED_AT_ONCE
 from pymc_dpgmm.sampler.state.views import change, copy_statistics, gather, weigh_rows
@@ -114,7 +114,7 @@ def set_remainder(s, size, whole, slot):
 def count_small(s, most):
     """Return the number of clusters of ``most`` rows or fewer."""
     found = 0
-    for place in range(s.head[N_CLUSTERS]):
+    for place in range(s.n_clusters):
         found += s.sizes[s.order[place]] <= most
     return found
 
@@ -162,7 +162,7 @@ def log_carving_ratio(s, prior, n_rows, founder, size, most, share):
     # As many as there are once the cluster is divided.
     n_small = count_small(s, most) - (n_whole <= most) + 1 + (n_left <= most)
     counts[LEFT] = n_left
-    log_target = log_target_ratio(s, prior, s.head[N_CLUSTERS], halves, counts, whole)
+    log_target = log_target_ratio(s, prior, s.n_clusters, halves, counts, whole)
     return log_target + log_carving_selection(n_rows, n_small, n_right, share, log_partner) - log_q
 
 
@@ -181,7 +181,7 @@ def choose_return(s, prior, most):
         Log probability of that cluster.
     """
     n_small = count_small(s, most)
-    if s.head[N_CLUSTERS] == 1 or n_small == 0:
+    if s.n_clusters == 1 or n_small == 0:
         return n_small, -1, 0, 0.0
     right_place = choose_small(s, most, n_small)
     n_right = collect(s, s.order[right_place], s.pool)
@@ -339,7 +339,7 @@ def move(s, prior, least, doublings):
     A carved-out cluster has up to ``least`` rows, or twice, ... as many, with so many ``doublings``.
     """
     tally = tally_of_kind(s)
-    n_clusters = s.head[N_CLUSTERS]
+    n_clusters = s.n_clusters
     halves, union = s.halves, s.order[n_clusters + 2]
     halves[LEFT], halves[RIGHT] = s.order[n_clusters + 1], s.order[n_clusters]
     most = least << below(s.bits, doublings + 1)

@@ -4,7 +4,7 @@ import math
 
 from pymc_dpgmm.native.compiled import inlined
 from pymc_dpgmm.partitions.concentration import draw_concentration
-from pymc_dpgmm.sampler.state.memory import ALPHA, EXTRA, LAW_RATE, LAW_SHAPE, N_CLUSTERS
+from pymc_dpgmm.sampler.state.memory import ALPHA, EXTRA, LAW_RATE, LAW_SHAPE
 
 
 @inlined
@@ -22,7 +22,7 @@ def redraw(s):
         s.prior[ALPHA] = draw_concentration(
             s.bits,
             s.prior[ALPHA],
-            s.head[N_CLUSTERS],
+            s.n_clusters,
             s.n + s.prior[EXTRA],
             s.prior[LAW_SHAPE],
             s.prior[LAW_RATE],

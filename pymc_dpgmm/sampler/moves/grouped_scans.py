@@ -2,7 +2,7 @@
 
 import math
 
-from pymc_dpgmm.native.compiled import INT, INTS, c_function, inlined
+from pymc_dpgmm.native.compiled import c_function, inlined
 from pymc_dpgmm.sampler.state.choices import choose
 from pymc_dpgmm.sampler.state.grouping import (
     close_share,
@@ -13,14 +13,10 @@ from pymc_dpgmm.sampler.state.grouping import (
     weigh_grouped_seat,
 )
 from pymc_dpgmm.sampler.state.memory import (
-    CURRENT,
     DONE,
-    N_CLUSTERS,
-    N_MOVED,
+    HEAD,
     NEEDS_ROOM,
     NOT_A_NUMBER,
-    POSITION,
-    SCAN_GROUPED,
     memory_at,
 )
 from pymc_dpgmm.sampler.state.provided import provided
@@ -41,7 +37,7 @@ def draw_place(s, i, has_left):
     int
         -1 if too many digits would be lost: the row must leave its slot first.
     """
-    n_clusters = s.head[N_CLUSTERS]
+    n_clusters = s.n_clusters
     current = s.slots[i]
     current_place = s.place[current]
     weights = s.log_weights
@@ -72,9 +68,9 @@ def scan_grouped(s, rows, start, stop):
         Where it has stopped: at ``stop``, or at the first row for which there might be no slot; -1 if the density
         of a row is not a number.
     """
-    s.head[CURRENT] = -1
+    s.current = -1
     for t in range(start, stop):
-        n_clusters = s.head[N_CLUSTERS]
+        n_clusters = s.n_clusters
         if n_clusters == s.capacity:
             return t
         i = rows[t]
@@ -101,7 +97,7 @@ def scan_grouped(s, rows, start, stop):
                 open_share(s, current)
                 weigh_grouped_seat(s, current)
             continue
-        s.head[N_MOVED] += 1
+        s.n_moved += 1
         if not has_left:
             leave(s, i)
         if choice == n_clusters:
@@ -117,12 +113,12 @@ def scan_grouped(s, rows, start, stop):
     return stop
 
 
-@provided(SCAN_GROUPED, to_groups=True)
-@c_function(INT(INTS, INTS, INT))
+@provided("scan_grouped", to_groups=True)
+@c_function(HEAD.signature("scan_grouped"))
 def scan_grouped_rows(head, rows, n_rows):
     """Scan rows from where the head says on."""
     s = memory_at(head)
-    head[POSITION] = scan_grouped(s, rows, head[POSITION], n_rows)
-    if head[POSITION] < 0:
+    s.position = scan_grouped(s, rows, s.position, n_rows)
+    if s.position < 0:
         return NOT_A_NUMBER
-    return DONE if head[POSITION] == n_rows else NEEDS_ROOM
+    return DONE if s.position == n_rows else NEEDS_ROOM

@@ -8,7 +8,7 @@ from pymc_dpgmm.native.compiled import INT, INTS, address_of, c_function, shifte
 from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
 from pymc_dpgmm.sampler.state.all_clusters import refit_all, set_prior_predictives
 from pymc_dpgmm.sampler.state.choices import choose
-from pymc_dpgmm.sampler.state.memory import DONE, N_CLUSTERS, NEEDS_ROOM, POSITION, memory_at, prior_of
+from pymc_dpgmm.sampler.state.memory import DONE, NEEDS_ROOM, memory_at, prior_of
 from pymc_dpgmm.sampler.state.slots import free_slot, join, leave, take_slot
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.templates import (
@@ -29,17 +29,17 @@ def impute_rows(head, incomplete, n_incomplete):
     s = memory_at(head)
     prior = prior_of(s)
     weights, choices = s.log_weights, s.listed
-    for t in range(head[POSITION], n_incomplete):
+    for t in range(s.position, n_incomplete):
         # One slot for a new cluster, beside that of a row which has left.
-        if head[N_CLUSTERS] + 2 > s.capacity:
-            head[POSITION] = t
+        if s.n_clusters + 2 > s.capacity:
+            s.position = t
             return NEEDS_ROOM
         i = incomplete[t]
         left = s.slots[i]
         leave(s, i)
         if s.sizes[left] == 0:
             free_slot(s, left)
-        n_clusters = head[N_CLUSTERS]
+        n_clusters = s.n_clusters
         for place in range(n_clusters):
             choices[place] = s.order[place]
             weights[place] = log_seat(prior, s.sizes[s.order[place]])

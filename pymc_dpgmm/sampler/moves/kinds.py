@@ -1,8 +1,10 @@
-"""The kinds of moves that draws of labels have beside their scans, one in a line."""
+"""The scans of draws of labels, and the kinds of moves that they have beside these, one in a line."""
 
-from pymc_dpgmm.sampler.moves import carving, reallocation, split_merge
+from pymc_dpgmm.sampler.moves import carving, grouped_scans, reallocation, scans, split_merge
 from pymc_dpgmm.sampler.moves.move import MOVES, add_kind
 
+# They register themselves with states, which call them by their addresses.
+SCANS = (scans.scan_rows, grouped_scans.scan_grouped_rows)
 for move in (
     split_merge.RANDOM_MOVE,
     split_merge.SEQUENTIAL_MOVE,
@@ -11,4 +13,4 @@ for move in (
 ):
     add_kind(move)
 
-__all__ = ["MOVES"]
+__all__ = ["MOVES", "SCANS"]

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from pymc_dpgmm.native.compiled import CFunction, inlined, shifted
 from pymc_dpgmm.sampler.amounts import MOST_MOVES
-from pymc_dpgmm.sampler.state.memory import KIND
 from pymc_dpgmm.sampler.state.provided import KINDS_OF_MOVES, N_TALLIED
 
 # Free slots that a kernel can work on, where its record does not say.
@@ -129,4 +128,4 @@ def add_kind(move: Move) -> None:
 @inlined
 def tally_of_kind(s):
     """Return the row of the tally of the kind of move that a sweep is running."""
-    return shifted(s.tally, s.head[KIND] * N_TALLIED)
+    return shifted(s.tally, s.kind * N_TALLIED)

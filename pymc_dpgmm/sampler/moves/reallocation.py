@@ -42,7 +42,7 @@ from pymc_dpgmm.sampler.moves.carving import keep_likest, n_doublings, weigh_lik
 from pymc_dpgmm.sampler.moves.move import SPLIT_ROWS, SPLITS, SPLITS_TRIED, WORK, Move, Paying, tally_of_kind
 from pymc_dpgmm.sampler.moves.split_merge import log_apart, weigh_partners
 from pymc_dpgmm.sampler.state.choices import accumulate, pick
-from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, N_GUIDES, memory_at, prior_of
+from pymc_dpgmm.sampler.state.memory import memory_at, prior_of
 from pymc_dpgmm.sampler.state.slots import collect, free_slot, join, leave, take_slot
 from pymc_dpgmm.sampler.state.templates import WEIGHED_AT_ONCE
 from pymc_dpgmm.sampler.state.views import change, copy_statistics, gather, weigh
@@ -92,7 +92,7 @@ def mark(marks, n, rows, n_rows):
 @inlined
 def mark_neighbours(s, founder, most):
     """Let the guide be the founder and the rows most like it, up to ``most``; ``guided`` tells which these are."""
-    slot = s.order[s.head[N_CLUSTERS]]
+    slot = s.order[s.n_clusters]
     s.pool[0] = founder
     gather(s, slot, s.pool, 1, 1)
     mark(s.side, s.n, s.pool, 1)
@@ -150,7 +150,7 @@ def find_places(s, prior, k, rows, n_rows, origins, forced):
     for t in range(n_rows - 1, -1, -1):
         i = rows[t]
         leave(s, i)
-        n_clusters = s.head[N_CLUSTERS]
+        n_clusters = s.n_clusters
         for place in range(n_clusters):
             weights[place] = log_seat(prior, s.sizes[s.order[place]])
         weigh(s, i, s.order, n_clusters, -1, weights)
@@ -188,7 +188,7 @@ def weigh_stays(s, prior, n_candidates):
         own = s.slots[i]
         s.listed[0] = own
         if s.sizes[own] == 1:
-            weights[0] = log_seat_new(prior, s.head[N_CLUSTERS] - 1) + s.prior_predictive[i]
+            weights[0] = log_seat_new(prior, s.n_clusters - 1) + s.prior_predictive[i]
         else:
             weights[0] = log_seat(prior, s.sizes[own] - 1)
             weigh(s, i, s.listed, 1, own, weights)
@@ -291,7 +291,7 @@ def log_way_back(s, prior, k, joined, n_joined, origins):
         origins[t] = s.slots[joined[t]]
     bring(s, joined, n_joined, k)
     for t in range(n_joined):
-        s.listed[origins[t]] = IN_USE if s.place[origins[t]] < s.head[N_CLUSTERS] else LOST
+        s.listed[origins[t]] = IN_USE if s.place[origins[t]] < s.n_clusters else LOST
     return find_places(s, prior, k, joined, n_joined, origins, True)
 
 
@@ -322,7 +322,7 @@ def move(s, prior, founder, missing, most, core_leaves, core_joins):
     core_joins : bool
         Whether the core joins another cluster, or candidates join it.
     """
-    head, tally = s.head, tally_of_kind(s)
+    tally = tally_of_kind(s)
     origins = shifted(s.candidates, MOST_CANDIDATES)
     tally[SPLITS_TRIED] += 1
     log_u = math.log(1.0 - uniform(s.bits))
@@ -338,12 +338,12 @@ def move(s, prior, founder, missing, most, core_leaves, core_joins):
             return
         own = take_slot(s)
         bring(s, s.half_rows, n_core, own)
-        log_gain += log_apart(s, prior, home, own, s.order[head[N_CLUSTERS]])
+        log_gain += log_apart(s, prior, home, own, s.order[s.n_clusters])
         if not core_joins:
             n_candidates = find_likest(s, own, most)
     else:
         own = home
-        core_slot = s.order[head[N_CLUSTERS]]
+        core_slot = s.order[s.n_clusters]
         gather(s, core_slot, s.half_rows, n_core, 1)
         n_candidates = find_likest(s, core_slot, most)
         # Loose rows that are no candidates stay, with the core.
@@ -359,11 +359,11 @@ def move(s, prior, founder, missing, most, core_leaves, core_joins):
         log_places, log_placed = find_places(s, prior, home, loose, n_loose, origins, False)
         log_there += log_places
         log_gain += log_placed
-    tally[WORK] += 2 * s.n + 4 * n_candidates + 2 * n_loose * head[N_CLUSTERS]
+    tally[WORK] += 2 * s.n + 4 * n_candidates + 2 * n_loose * s.n_clusters
     is_possible = log_there > -math.inf
 
     # How the partition between the halves is left: by the way back, and, if the core joins, by the way there.
-    spare, target = s.order[head[N_CLUSTERS]], 0
+    spare, target = s.order[s.n_clusters], 0
     if is_possible and n_candidates > 0:
         weigh_stays(s, prior, n_candidates)
         if not core_leaves:
@@ -374,7 +374,7 @@ def move(s, prior, founder, missing, most, core_leaves, core_joins):
         if core_leaves and is_possible:
             log_back += s.log_weights[s.place[home]] - log_total
         if core_joins and is_possible:
-            place = pick(uniform(s.bits), s.cumulative, head[N_CLUSTERS], 1)
+            place = pick(uniform(s.bits), s.cumulative, s.n_clusters, 1)
             target = s.order[place]
             log_there += s.log_weights[place] - log_total
             is_possible = not core_leaves or target != home
@@ -421,11 +421,11 @@ SIZES = 1 + n_doublings(LEAST_GUIDE, MOST_GUIDE)
 def reallocate(head):
     """Run a reallocation, which leaves the posterior of the partition invariant."""
     s = memory_at(head)
-    if head[N_GUIDES] == 0 or uniform(s.bits) < 0.5:
+    if s.n_guides == 0 or uniform(s.bits) < 0.5:
         founder = below(s.bits, s.n)
         mark_neighbours(s, founder, LEAST_GUIDE << below(s.bits, SIZES))
     else:
-        founder = mark_set(s, below(s.bits, head[N_GUIDES]))
+        founder = mark_set(s, below(s.bits, s.n_guides))
     missing = FEW_MISSING if uniform(s.bits) < 0.5 else MANY_MISSING
     moves_core = uniform(s.bits) < 0.5
     core_leaves = moves_core and uniform(s.bits) < 0.5

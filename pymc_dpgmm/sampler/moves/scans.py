@@ -12,24 +12,17 @@ of the clusters is that of a new cluster.
 
 import math
 
-from numba.extending import intrinsic
-
 from pymc_dpgmm.native.arithmetic import uniform
-from pymc_dpgmm.native.compiled import INT, INTS, c_function, called_at, inlined, shifted
+from pymc_dpgmm.native.compiled import c_function, inlined, shifted
 from pymc_dpgmm.native.lanes import LANES, add_exponentials, raise_to
 from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
-from pymc_dpgmm.sampler.moves.grouped_scans import scan_grouped_rows
 from pymc_dpgmm.sampler.state.choices import pick, pick_metropolized
 from pymc_dpgmm.sampler.state.grouping import are_grouped
 from pymc_dpgmm.sampler.state.memory import (
     DONE,
-    N_CLUSTERS,
-    N_MOVED,
+    HEAD,
     NEEDS_ROOM,
     NOT_A_NUMBER,
-    POSITION,
-    SCAN_GROUPED,
-    SCAN_ROWS,
     memory_at,
     prior_of,
 )
@@ -61,7 +54,7 @@ def weigh_places(s, rows, first, n_rows, place, n_places):
 @inlined
 def add_weights(s, prior, rows, n_rows, opening):
     """Set the sums of weights of ``rows[:n_rows]``, in their lanes, and the log weights that new clusters have."""
-    n_clusters = s.head[N_CLUSTERS]
+    n_clusters = s.n_clusters
     new = n_clusters * LANES
     weights, sums, largest, nothing = s.log_weights, s.cumulative, s.lanes, shifted(s.lanes, LANES)
     for lane in range(n_rows):
@@ -95,9 +88,9 @@ def scan(s, prior, rows, start, stop, metropolized):
         Where it has stopped: at ``stop``, or at the first row for which there might be no slot; -1 if the density
         of a row is not a number.
     """
-    for place in range(s.head[N_CLUSTERS]):
+    for place in range(s.n_clusters):
         weigh_seat(s, prior, s.order[place])
-    opening = log_seat_new(prior, s.head[N_CLUSTERS])
+    opening = log_seat_new(prior, s.n_clusters)
     # Whether the next row is in no cluster: its density without itself had lost too many digits (NaN), so that it
     # was taken out and is weighed anew.
     has_left = False
@@ -107,11 +100,11 @@ def scan(s, prior, rows, start, stop, metropolized):
         n_ahead = 1 if has_left else min(LANES, stop - t)
         for lane in range(n_ahead):
             s.owns[lane] = -1 if has_left else s.slots[ahead[lane]]
-        weigh_places(s, ahead, 0, n_ahead, 0, s.head[N_CLUSTERS])
+        weigh_places(s, ahead, 0, n_ahead, 0, s.n_clusters)
         add_weights(s, prior, ahead, n_ahead, opening)
         lane = 0
         while lane < n_ahead:
-            n_clusters = s.head[N_CLUSTERS]
+            n_clusters = s.n_clusters
             if n_clusters == s.capacity:
                 return t + lane
             i = ahead[lane]
@@ -135,7 +128,7 @@ def scan(s, prior, rows, start, stop, metropolized):
             target = s.order[choice]
             lane += 1
             if target != current:
-                s.head[N_MOVED] += 1
+                s.n_moved += 1
                 if not has_left:
                     leave(s, i)
                 if choice == n_clusters:
@@ -148,12 +141,12 @@ def scan(s, prior, rows, start, stop, metropolized):
                 continue
             if alone:
                 free_slot(s, current)
-                last = s.head[N_CLUSTERS] * LANES
+                last = s.n_clusters * LANES
                 for q in range(LANES):
                     s.log_weights[current_place * LANES + q] = s.log_weights[last + q]
             else:
                 weigh_seat(s, prior, current)
-            opening = log_seat_new(prior, s.head[N_CLUSTERS])
+            opening = log_seat_new(prior, s.n_clusters)
             for later in range(lane, n_ahead):
                 # Scans there and back visit rows twice.
                 if ahead[later] == i:
@@ -167,19 +160,14 @@ def scan(s, prior, rows, start, stop, metropolized):
     return stop
 
 
-@intrinsic
-def _call_scan_grouped(typing_context, address, head, rows, n_rows):
-    return called_at(scan_grouped_rows.signature)
-
-
-@provided(SCAN_ROWS)
-@c_function(INT(INTS, INTS, INT, INT))
+@provided("scan_rows")
+@c_function(HEAD.signature("scan_rows"))
 def scan_rows(head, rows, n_rows, metropolized):
-    """Scan ``rows`` from index ``head[POSITION]`` on; rows in groups ignore ``metropolized``."""
+    """Scan ``rows`` from index ``s.position`` on; rows in groups ignore ``metropolized``."""
     s = memory_at(head)
     if are_grouped(s):
-        return _call_scan_grouped(head[SCAN_GROUPED], head, rows, n_rows)
-    head[POSITION] = scan(s, prior_of(s), rows, head[POSITION], n_rows, metropolized == 1)
-    if head[POSITION] < 0:
+        return s.scan_grouped(head, rows, n_rows)
+    s.position = scan(s, prior_of(s), rows, s.position, n_rows, metropolized == 1)
+    if s.position < 0:
         return NOT_A_NUMBER
-    return DONE if head[POSITION] == n_rows else NEEDS_ROOM
+    return DONE if s.position == n_rows else NEEDS_ROOM

@@ -18,10 +18,8 @@ at hand alone. ``docs/moves.md`` derives the ratios.
 
 import math
 
-from numba.extending import intrinsic
-
 from pymc_dpgmm.native.arithmetic import below, take_exponentials, uniform
-from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, NOTHING, c_function, called_at, inlined, shifted
+from pymc_dpgmm.native.compiled import INTS, NOTHING, c_function, inlined, shifted
 from pymc_dpgmm.partitions.priors import log_seat, log_split
 from pymc_dpgmm.sampler.amounts import RANDOM_BESIDE_LEADERS
 from pymc_dpgmm.sampler.moves.move import (
@@ -48,7 +46,7 @@ from pymc_dpgmm.sampler.state.grouping import (
     note_whole,
     unite_accepted,
 )
-from pymc_dpgmm.sampler.state.memory import ALLOCATE, MOST_DIVIDED, N_CLUSTERS, memory_at, prior_of
+from pymc_dpgmm.sampler.state.memory import HEAD, memory_at, prior_of
 from pymc_dpgmm.sampler.state.provided import provided
 from pymc_dpgmm.sampler.state.slots import collect, link, swap_places, unlink
 from pymc_dpgmm.sampler.state.templates import WEIGHED_AT_ONCE
@@ -130,8 +128,8 @@ def gather_halves(s, size, halves, counts):
     counts[RIGHT] = gather_half(s, 0, size, RIGHT, halves[RIGHT], 1)
 
 
-@provided(ALLOCATE)
-@c_function(FLOAT(INTS, INT, INT, FLOAT))
+@provided("allocate")
+@c_function(HEAD.signature("allocate"))
 def allocate_in_turn(head, size, forced, bound):
     """Do what :func:`allocate_sequentially` does."""
     s = memory_at(head)
@@ -159,11 +157,6 @@ def allocate_in_turn(head, size, forced, bound):
     return log_q
 
 
-@intrinsic
-def _call_allocate(typing_context, address, head, size, forced, bound):
-    return called_at(allocate_in_turn.signature)
-
-
 @inlined
 def allocate_sequentially(s, size, forced, bound):
     """Let the rows ``pool[2:size]`` join the halves founded by ``pool[0]`` (right) and ``pool[1]`` (left) in turn.
@@ -178,7 +171,7 @@ def allocate_sequentially(s, size, forced, bound):
         Log probability of the outcome; of the given ``side`` if ``forced``. Minus infinity as soon as it is known
         to be below ``bound``; the halves' statistics are then unfinished.
     """
-    return _call_allocate(s.head[ALLOCATE], s.head, size, 1 if forced else 0, bound)
+    return s.allocate(s.head, size, 1 if forced else 0, bound)
 
 
 @inlined
@@ -199,14 +192,14 @@ def log_random_division(n_left, n_right):
 @inlined
 def _weight(s, size, to_divide):
     """Weight with which random moves choose a cluster, to divide it or to unite it with another."""
-    return 1.0 / size if not to_divide or 2 <= size <= s.head[MOST_DIVIDED] else 0.0
+    return 1.0 / size if not to_divide or 2 <= size <= s.most_divided else 0.0
 
 
 @inlined
 def total_weight(s, to_divide):
     """Sum of the weights of all clusters for random moves."""
     total = 0.0
-    for place in range(s.head[N_CLUSTERS]):
+    for place in range(s.n_clusters):
         total += _weight(s, s.sizes[s.order[place]], to_divide)
     return total
 
@@ -219,7 +212,7 @@ def choose_small(s, to_divide, excluded):
         total -= _weight(s, s.sizes[s.order[excluded]], to_divide)
     u = uniform(s.bits) * total
     chosen = -1
-    for place in range(s.head[N_CLUSTERS]):
+    for place in range(s.n_clusters):
         weight = _weight(s, s.sizes[s.order[place]], to_divide)
         if place != excluded and weight > 0.0:
             chosen = place
@@ -249,7 +242,7 @@ def weigh_partners(s, prior, excluded, i):
     float
         Log of their sum. ``cumulative`` has the sums of weights, for :func:`~.choices.pick`.
     """
-    n_clusters = s.head[N_CLUSTERS]
+    n_clusters = s.n_clusters
     weights = s.log_weights
     for place in range(n_clusters):
         weights[place] = log_seat(prior, s.sizes[s.order[place]])
@@ -270,14 +263,14 @@ def choose_partner(s, prior, excluded, i):
     log_total = weigh_partners(s, prior, excluded, i)
     if log_total == -math.inf:
         return -1, log_total
-    place = pick(uniform(s.bits), s.cumulative, s.head[N_CLUSTERS], 1)
+    place = pick(uniform(s.bits), s.cumulative, s.n_clusters, 1)
     return place, s.log_weights[place] - log_total
 
 
 @inlined
 def log_choose_partner(s, prior, divided, i, slot, size):
     """Log probability that ``choose_partner`` draws the half in ``slot`` of the cluster at ``divided``."""
-    n_clusters = s.head[N_CLUSTERS]
+    n_clusters = s.n_clusters
     weights = s.log_weights
     for place in range(n_clusters):
         weights[place] = log_seat(prior, s.sizes[s.order[place]])
@@ -317,7 +310,7 @@ def choose_founder(s):
     """Draw the founder of a sequential split; see :func:`log_founder`."""
     if uniform(s.bits) < 0.5:
         return below(s.bits, s.n)
-    whole = s.order[below(s.bits, s.head[N_CLUSTERS])]
+    whole = s.order[below(s.bits, s.n_clusters)]
     i = s.n + whole
     for _ in range(1 + below(s.bits, s.sizes[whole])):
         i = s.following[i]
@@ -410,8 +403,8 @@ def propose_split(s, prior, kind, halves, counts):
             note_divided(s, whole)
         log_q = allocate_sequentially(s, size, False, -math.inf)
         log_partner = log_choose_partner(s, prior, place, founder, halves[LEFT], counts[LEFT])
-        log_selection = log_sequential_selection(s.n, s.head[N_CLUSTERS], counts[LEFT], counts[RIGHT], log_partner)
-    log_target = log_target_ratio(s, prior, s.head[N_CLUSTERS], halves, counts, whole)
+        log_selection = log_sequential_selection(s.n, s.n_clusters, counts[LEFT], counts[RIGHT], log_partner)
+    log_target = log_target_ratio(s, prior, s.n_clusters, halves, counts, whole)
     return log_target + log_selection - log_q, place, size
 
 
@@ -430,7 +423,7 @@ def log_apart(s, prior, a, b, union):
     """
     unite_statistics(s, a, b, union)
     return (
-        log_split(prior, s.head[N_CLUSTERS] - 1, s.sizes[a], s.sizes[b])
+        log_split(prior, s.n_clusters - 1, s.sizes[a], s.sizes[b])
         + log_evidence(s, a)
         + log_evidence(s, b)
         - log_evidence(s, union)
@@ -448,14 +441,14 @@ def propose_merge(s, prior, kind, halves, counts, union, bound):
     left_place, right_place, size : int
         Places of the clusters, and the rows of both, which are in ``pool[:size]``; ``side`` tells which.
     """
-    n_clusters, members, bits = s.head[N_CLUSTERS], s.pool, s.bits
+    n_clusters, members, bits = s.n_clusters, s.pool, s.bits
     if n_clusters == 1:
         return -math.inf, 0, 0, 0
     if kind == RANDOM:
         right_place = choose_small(s, False, -1)
         left_place = choose_small(s, False, right_place)
         size = s.sizes[s.order[left_place]] + s.sizes[s.order[right_place]]
-        if size > s.head[MOST_DIVIDED]:
+        if size > s.most_divided:
             # The split that would undo it is never proposed.
             return -math.inf, left_place, right_place, 0
     else:
@@ -535,7 +528,7 @@ def accept_split(s, place, size, halves):
     copy_statistics(s, halves[LEFT], s.order[place])
     if are_grouped(s):
         divide_accepted(s, s.order[place], halves[RIGHT])
-    s.head[N_CLUSTERS] += 1
+    s.n_clusters += 1
     return n_right
 
 
@@ -547,8 +540,8 @@ def accept_merge(s, left_place, right_place, size, union):
     n_right = relink(s, size, RIGHT, left)
     if are_grouped(s):
         unite_accepted(s, left, s.order[right_place])
-    s.head[N_CLUSTERS] -= 1
-    swap_places(s, right_place, s.head[N_CLUSTERS])
+    s.n_clusters -= 1
+    swap_places(s, right_place, s.n_clusters)
     return n_right
 
 
@@ -559,7 +552,7 @@ def _move(s, prior, kind):
     Free slots hold the halves' statistics, and those of the union.
     """
     tally = tally_of_kind(s)
-    n_clusters = s.head[N_CLUSTERS]
+    n_clusters = s.n_clusters
     halves, union = s.halves, s.order[n_clusters + 2]
     halves[LEFT], halves[RIGHT] = s.order[n_clusters + 1], s.order[n_clusters]
     counts = s.half_sizes

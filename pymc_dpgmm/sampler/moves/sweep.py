@@ -12,22 +12,10 @@ from pymc_dpgmm.sampler.state.choices import shuffle_rows
 from pymc_dpgmm.sampler.state.grouping import are_grouped, redraw_shares, shuffle_groups
 from pymc_dpgmm.sampler.state.memory import (
     DONE,
-    KIND,
-    N_CLUSTERS,
-    N_KINDS,
     NEEDS_ROOM,
-    PHASE,
-    POSITION,
-    SCAN_ROWS,
-    SWEEP,
     memory_at,
 )
 from pymc_dpgmm.sampler.state.state import State
-
-
-@intrinsic
-def _call_scan(typing_context, address, head, rows, n_rows, metropolized):
-    return called_at(scan_rows.signature)
 
 
 @intrinsic
@@ -37,17 +25,16 @@ def _call_move(typing_context, address, head):
 
 @inlined
 def _make_moves(s):
-    """Make moves from that at ``POSITION`` of the head on; return whether all have been made."""
-    head = s.head
+    """Make moves from that at ``s.position`` on; return whether all have been made."""
     first = 0
-    for kind in range(head[N_KINDS]):
-        head[KIND] = kind
+    for kind in range(s.n_kinds):
+        s.kind = kind
         stop = first + s.n_of_kind[kind]
-        while first <= head[POSITION] < stop:
-            if head[N_CLUSTERS] + s.slots_of_kind[kind] > s.capacity:
+        while first <= s.position < stop:
+            if s.n_clusters + s.slots_of_kind[kind] > s.capacity:
                 return False
-            _call_move(s.kernels[kind], head)
-            head[POSITION] += 1
+            _call_move(s.kernels[kind], s.head)
+            s.position += 1
         first = stop
     return True
 
@@ -62,30 +49,30 @@ def run_sweeps(head, n_sweeps, n_scans, metropolized):
     s = memory_at(head)
     if are_grouped(s):
         metropolized = 0
-    while head[SWEEP] < n_sweeps:
-        if head[PHASE] == 0:
+    while s.sweep < n_sweeps:
+        if s.phase == 0:
             if are_grouped(s):
                 redraw_shares(s)
             else:
                 redraw(s)
-            head[PHASE] = 1
-        while head[PHASE] <= n_scans:
-            if head[SWEEP] == 0 and head[PHASE] == 1 and head[POSITION] == 0:
+            s.phase = 1
+        while s.phase <= n_scans:
+            if s.sweep == 0 and s.phase == 1 and s.position == 0:
                 # Every order of rows leaves the posterior invariant: they are shuffled once a call.
                 if are_grouped(s):
                     shuffle_groups(s)
                 else:
                     shuffle_rows(s)
-            told = _call_scan(head[SCAN_ROWS], head, s.queue, s.n, metropolized)
+            told = s.scan_rows(head, s.queue, s.n, metropolized)
             if told != DONE:
                 return told
-            head[POSITION] = 0
-            head[PHASE] += 1
+            s.position = 0
+            s.phase += 1
         if not _make_moves(s):
             return NEEDS_ROOM
-        head[POSITION] = 0
-        head[PHASE] = 0
-        head[SWEEP] += 1
+        s.position = 0
+        s.phase = 0
+        s.sweep += 1
     return DONE
 
 

@@ -2,7 +2,7 @@
 
 from pymc_dpgmm.native.compiled import FLOAT, INTS, NOTHING, c_function, inlined, shifted
 from pymc_dpgmm.partitions.priors import log_eppf
-from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, N_ELSEWHERE, N_GROUPS, memory_at, prior_of
+from pymc_dpgmm.sampler.state.memory import memory_at, prior_of
 from pymc_dpgmm.sampler.state.slots import link, refit, rows_elsewhere
 from pymc_dpgmm.sampler.state.templates import WEIGHED_AT_ONCE
 from pymc_dpgmm.sampler.state.views import gather, log_evidence, merge, weigh_rows
@@ -16,7 +16,7 @@ def fill(head):
         link(s, i, s.slots[i])
     # Rows slot by slot, to be gathered.
     start = 0
-    for k in range(1, head[N_CLUSTERS] + 1):
+    for k in range(1, s.n_clusters + 1):
         n_here = s.sizes[k]
         i = s.following[s.n + k]
         for t in range(n_here):
@@ -25,7 +25,7 @@ def fill(head):
         gather(s, k, shifted(s.gathered, start), n_here, 1)
         n_elsewhere = rows_elsewhere(s, k)
         if n_elsewhere > 0:
-            merge(s, k, head[N_ELSEWHERE] + k)
+            merge(s, k, s.n_elsewhere + k)
             s.sizes[k] += n_elsewhere
         start += n_here
     gather(s, 0, s.gathered, 0, 1)
@@ -58,7 +58,7 @@ def link_rows(s):
             n_free += 1
     for place in range(s.capacity):
         s.place[s.order[place]] = place
-    s.head[N_CLUSTERS] = n_clusters
+    s.n_clusters = n_clusters
 
 
 @inlined
@@ -87,7 +87,7 @@ def refit_all(head):
 @inlined
 def refit_clusters(s):
     """Do the same, for kernels."""
-    for place in range(s.head[N_CLUSTERS]):
+    for place in range(s.n_clusters):
         refit(s, s.order[place])
     gather(s, 0, s.gathered, 0, 1)
     set_prior_predictives(s, 0, s.n)
@@ -117,10 +117,10 @@ def log_joint(head):
 @inlined
 def log_joint_of(s):
     """Return the same, for kernels."""
-    n_clusters = s.head[N_CLUSTERS]
+    n_clusters = s.n_clusters
     for place in range(n_clusters):
         s.listed[place] = s.sizes[s.order[place]]
-    total = 0.0 if s.head[N_GROUPS] > 0 else log_eppf(prior_of(s), s.listed, n_clusters)
+    total = 0.0 if s.n_groups > 0 else log_eppf(prior_of(s), s.listed, n_clusters)
     for place in range(n_clusters):
         total += log_evidence(s, s.order[place])
     return total

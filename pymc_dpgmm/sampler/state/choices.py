@@ -1,10 +1,8 @@
 """Random orders, and choices among weighted slots, in compiled code."""
 
-from numba.extending import intrinsic
-
 from pymc_dpgmm.native.arithmetic import below, largest_of, take_exponentials, uniform
-from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, c_function, called_at, inlined
-from pymc_dpgmm.sampler.state.memory import ACCUMULATE
+from pymc_dpgmm.native.compiled import c_function, inlined
+from pymc_dpgmm.sampler.state.memory import HEAD
 
 
 @inlined
@@ -38,7 +36,7 @@ def shuffle_rows(s):
             t += 1
 
 
-@c_function(FLOAT(FLOATS, INT))
+@c_function(HEAD.signature("accumulate"))
 def accumulate_weights(log_weights, m):
     """Do what :func:`accumulate` does."""
     largest = largest_of(log_weights, m)
@@ -50,18 +48,13 @@ def accumulate_weights(log_weights, m):
     return largest
 
 
-@intrinsic
-def _call_accumulate(typing_context, address, log_weights, m):
-    return called_at(accumulate_weights.signature)
-
-
 @inlined
 def accumulate(s, log_weights, m):
     """Replace log weights by sums of weights in units of the largest; return the largest log weight.
 
     The arrays have room up to the end of the lanes, which is lost.
     """
-    return _call_accumulate(s.head[ACCUMULATE], log_weights, m)
+    return s.accumulate(log_weights, m)
 
 
 @inlined

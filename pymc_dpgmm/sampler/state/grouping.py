@@ -18,44 +18,29 @@ gives its share back.
 
 import math
 
-from numba.extending import intrinsic
-
 from pymc_dpgmm.native.arithmetic import SMALLEST, fast_log, minus_log_beta, standard_gamma, uniform
 from pymc_dpgmm.native.compiled import (
     FLOAT,
-    INT,
     INTS,
     NOTHING,
     c_function,
-    called_at,
-    floats_at,
     inlined,
-    ints_at,
 )
 from pymc_dpgmm.native.special import log_rising
 from pymc_dpgmm.partitions.concentration import draw_concentration
 from pymc_dpgmm.sampler.state.choices import shuffle
 from pymc_dpgmm.sampler.state.memory import (
     ALPHA,
-    BEGIN_SWEEP,
-    CURRENT,
-    DIVIDE,
     GAMMA,
     GAMMA_RATE,
     GAMMA_SHAPE,
-    GROUP,
-    GROUP_ALPHAS,
     HEAD,
     LAW_RATE,
     LAW_SHAPE,
-    LOAD_SEATS,
     LOG_SEATED,
     MOST,
-    N_CLUSTERS,
-    N_GROUPS,
     REST,
     RIGHT_SHARE,
-    SHARES,
     WHOLE,
     memory_at,
 )
@@ -80,7 +65,7 @@ def grouping_of(s):
 @inlined
 def are_grouped(s):
     """Tell whether rows come in groups."""
-    return s.head[N_GROUPS] > 0
+    return s.n_groups > 0
 
 
 @inlined
@@ -96,45 +81,40 @@ def is_finite(s):
 def weigh_grouped_seat(s, k):
     """Set the log weights with which rows of the current group join slot ``k``, and stay in it."""
     g = grouping_of(s)
-    j = s.head[CURRENT]
+    j = s.current
     size = g.counts[j * (s.capacity + 1) + k]
     pseudo_count = g.group_alphas[j] * g.shares[k]
     s.seats[k] = fast_log(size + pseudo_count)
     s.seats_left[k] = fast_log(size - 1.0 + pseudo_count) if size > 0 else 0.0
 
 
-@c_function(NOTHING(INTS, INT))
+@c_function(HEAD.signature("load_seats"))
 def load_seats(head, j):
     """Make group ``j`` the current one, and set its log weights of all clusters."""
     s = memory_at(head)
-    head[CURRENT] = j
-    for place in range(head[N_CLUSTERS]):
+    s.current = j
+    for place in range(s.n_clusters):
         weigh_grouped_seat(s, s.order[place])
-
-
-@intrinsic
-def _call_load(typing_context, address, head, j):
-    return called_at(load_seats.signature)
 
 
 @inlined
 def enter_group(s, i):
     """Make the group of row ``i`` the current one."""
-    j = ints_at(s.head[GROUP])[i]
-    if j != s.head[CURRENT]:
-        _call_load(s.head[LOAD_SEATS], s.head, j)
+    j = s.group[i]
+    if j != s.current:
+        s.load_seats(s.head, j)
 
 
 @inlined
 def log_open_grouped(s, returned):
     """Log weight with which a row of the current group opens a cluster, once a share has been given back."""
-    return math.log(floats_at(s.head[GROUP_ALPHAS])[s.head[CURRENT]] * (s.prior[REST] + returned))
+    return math.log(s.group_alphas[s.current] * (s.prior[REST] + returned))
 
 
 @inlined
 def share_of(s, k):
     """Return the share of slot ``k``."""
-    return floats_at(s.head[SHARES])[k]
+    return s.shares[k]
 
 
 @inlined
@@ -148,14 +128,14 @@ def open_share(s, k):
     else:
         left = s.prior[REST] * math.exp(math.log1p(-uniform(s.bits)) / s.prior[GAMMA])
         share = s.prior[REST] - left
-    floats_at(s.head[SHARES])[k] = max(share, SMALLEST)
+    s.shares[k] = max(share, SMALLEST)
     s.prior[REST] = left
 
 
 @inlined
 def close_share(s, k):
     """Take the share of slot ``k`` back, which has no rows any more."""
-    shares = floats_at(s.head[SHARES])
+    shares = s.shares
     s.prior[REST] += shares[k]
     shares[k] = 0.0
 
@@ -222,7 +202,7 @@ def draw_shares(s, g):
 
     With w_j ~ Beta(alpha, n_j), alpha is Gamma(shape + M, rate - sum of log w_j) (Teh et al. 2006, appendix A).
     """
-    n_clusters = s.head[N_CLUSTERS]
+    n_clusters = s.n_clusters
     n_tables = 0
     for place in range(n_clusters):
         n_tables += g.seated[s.order[place]]
@@ -256,13 +236,13 @@ def draw_shares(s, g):
 @inlined
 def share_equally(s, g):
     """Set the shares of finitely many components."""
-    n_clusters = s.head[N_CLUSTERS]
+    n_clusters = s.n_clusters
     for place in range(n_clusters):
         g.shares[s.order[place]] = 1.0 / s.prior[MOST]
     s.prior[REST] = (s.prior[MOST] - n_clusters) / s.prior[MOST]
 
 
-@c_function(NOTHING(INTS, INT))
+@c_function(HEAD.signature("begin_sweep"))
 def begin_sweep(head, with_openers):
     """Draw shares anew: through openers that are drawn first, or, ``with_openers``, those that are there."""
     s = memory_at(head)
@@ -285,15 +265,10 @@ def begin_sweep(head, with_openers):
     draw_shares(s, g)
 
 
-@intrinsic
-def _call_begin(typing_context, address, head, with_openers):
-    return called_at(begin_sweep.signature)
-
-
 @inlined
 def redraw_shares(s):
     """Draw shares, and the concentrations whose laws are given, at the beginning of a sweep."""
-    _call_begin(s.head[BEGIN_SWEEP], s.head, 0)
+    s.begin_sweep(s.head, 0)
 
 
 @c_function(NOTHING(INTS))
@@ -320,7 +295,7 @@ def log_prior(head):
     """Log density of labels, and of the openers last drawn if there are such."""
     s = memory_at(head)
     g = grouping_of(s)
-    n_clusters = head[N_CLUSTERS]
+    n_clusters = s.n_clusters
     total = 0.0
     if not is_finite(s):
         n_tables = 0
@@ -383,7 +358,7 @@ def _guess_tables(pseudo_count, n):
     return 1.0 + pseudo_count * math.log1p((n - 1.0) / (pseudo_count + 1.0))
 
 
-@c_function(FLOAT(INTS, INT, INT, INT))
+@c_function(HEAD.signature("divide"))
 def divide_share(head, size, n_clusters, forced):
     """Do what :func:`log_division` does."""
     s = memory_at(head)
@@ -450,11 +425,6 @@ def divide_share(head, size, n_clusters, forced):
     return total
 
 
-@intrinsic
-def _call_divide(typing_context, address, head, size, n_clusters, forced):
-    return called_at(divide_share.signature)
-
-
 @inlined
 def log_division(s, size, n_clusters, forced):
     r"""Log ratio of the priors after and before one of ``n_clusters`` divides, ``pool[:size]``, as ``side`` tells.
@@ -468,13 +438,13 @@ def log_division(s, size, n_clusters, forced):
         \beta (1 - \rho))} \frac{\Gamma(\alpha_j \beta \rho + r_j)}{\Gamma(\alpha_j \beta \rho)}
         \frac{\Gamma(\alpha_j \beta)}{\Gamma(\alpha_j \beta + l_j + r_j)}.
     """
-    return _call_divide(s.head[DIVIDE], s.head, size, n_clusters, 1 if forced else 0)
+    return s.divide(s.head, size, n_clusters, 1 if forced else 0)
 
 
 @inlined
 def note_whole(s, left, right):
     """Note the shares of two clusters that are to unite."""
-    shares = floats_at(s.head[SHARES])
+    shares = s.shares
     s.prior[WHOLE] = shares[left] + shares[right]
     s.prior[RIGHT_SHARE] = shares[right] / s.prior[WHOLE]
 
@@ -491,7 +461,7 @@ def divide_accepted(s, whole, right):
     if is_finite(s):
         open_share(s, right)
         return
-    shares = floats_at(s.head[SHARES])
+    shares = s.shares
     shares[right] = max(s.prior[WHOLE] * s.prior[RIGHT_SHARE], SMALLEST)
     shares[whole] = max(s.prior[WHOLE] * (1.0 - s.prior[RIGHT_SHARE]), SMALLEST)
 
@@ -502,6 +472,6 @@ def unite_accepted(s, left, right):
     if is_finite(s):
         close_share(s, right)
         return
-    shares = floats_at(s.head[SHARES])
+    shares = s.shares
     shares[left] = s.prior[WHOLE]
     shares[right] = 0.0

@@ -17,7 +17,7 @@ itself.
 
 from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.blocks import FUNCTION, NUMBER, Block
-from pymc_dpgmm.native.compiled import floats_at, inlined
+from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, inlined
 from pymc_dpgmm.partitions.priors import PriorNumbers
 
 HEAD = Block(
@@ -113,43 +113,22 @@ HEAD = Block(
     lone=blocks.INTS,
     lanes=blocks.FLOATS,
     # What is done in all views, see ``IN_VIEWS``.
-    weigh_in_views=FUNCTION,
-    change_in_views=FUNCTION,
-    gather_in_views=FUNCTION,
-    unite_in_views=FUNCTION,
-    log_evidence_in_views=FUNCTION,
-    copy_in_views=FUNCTION,
+    weigh_in_views=NOTHING(INTS, INTS, INT, INTS, INT, INTS, INT, FLOATS),
+    change_in_views=INT(INTS, INT, INT, FLOAT),
+    gather_in_views=NOTHING(INTS, INT, INTS, INT, INT),
+    unite_in_views=NOTHING(INTS, INT, INT),
+    log_evidence_in_views=FLOAT(INTS, INT),
+    copy_in_views=NOTHING(INTS, INT, INT),
     # What moves provide, see ``provided.py``, and what else is compiled once.
-    allocate=FUNCTION,
-    accumulate=FUNCTION,
-    scan_rows=FUNCTION,
+    allocate=FLOAT(INTS, INT, INT, FLOAT),
+    accumulate=FLOAT(FLOATS, INT),
+    scan_rows=INT(INTS, INTS, INT, INT),
     series=FUNCTION,
-    load_seats=FUNCTION,
-    divide=FUNCTION,
-    begin_sweep=FUNCTION,
-    scan_grouped=FUNCTION,
+    load_seats=NOTHING(INTS, INT),
+    divide=FLOAT(INTS, INT, INT, INT),
+    begin_sweep=NOTHING(INTS, INT),
+    scan_grouped=INT(INTS, INTS, INT),
 )
-N, CAPACITY, N_CLUSTERS, N_VIEWS, NEXT_DOUBLE, BIT_STATE, N_LOG_V, N_LOG_COMPONENTS = HEAD.places(
-    "n", "capacity", "n_clusters", "n_views", "next_double", "bit_state", "n_log_v", "n_log_components"
-)
-SWEEP, PHASE, POSITION, N_MOVED, N_MEMBERS, N_KINDS, KIND = HEAD.places(
-    "sweep", "phase", "position", "n_moved", "n_members", "n_kinds", "kind"
-)
-N_GROUPS, CURRENT, MOST_DIVIDED, N_ELSEWHERE, N_GUIDES = HEAD.places(
-    "n_groups", "current", "most_divided", "n_elsewhere", "n_guides"
-)
-LOG_V, LOG_COMPONENTS = HEAD.places("log_v", "log_components")
-GROUP, GROUP_ALPHAS, GROUP_COUNTS, SHARES = HEAD.places("group", "group_alphas", "group_counts", "shares")
-WEIGH_IN_VIEWS, CHANGE_IN_VIEWS, GATHER_IN_VIEWS, UNITE_IN_VIEWS, EVIDENCE_IN_VIEWS, COPY_IN_VIEWS = HEAD.places(
-    "weigh_in_views",
-    "change_in_views",
-    "gather_in_views",
-    "unite_in_views",
-    "log_evidence_in_views",
-    "copy_in_views",
-)
-ALLOCATE, ACCUMULATE, SCAN_ROWS, SERIES = HEAD.places("allocate", "accumulate", "scan_rows", "series")
-LOAD_SEATS, DIVIDE, BEGIN_SWEEP, SCAN_GROUPED = HEAD.places("load_seats", "divide", "begin_sweep", "scan_grouped")
 # Numbers come first.
 FIRST_ARRAY = HEAD.place("slots")
 # What kernels return that may need more slots, or meet a density that is not a number.
@@ -181,9 +160,9 @@ def prior_of(s):
         s.prior[MOST],
         s.prior[REACH],
         s.prior[EXTRA],
-        s.head[N_LOG_V],
-        s.head[N_LOG_COMPONENTS],
-        floats_at(s.head[LOG_V]),
-        floats_at(s.head[LOG_COMPONENTS]),
-        s.head[SERIES],
+        s.n_log_v,
+        s.n_log_components,
+        s.log_v,
+        s.log_components,
+        s.series,
     )

@@ -8,20 +8,20 @@ from collections.abc import Callable
 
 from pymc_dpgmm.native.compiled import CFunction
 
-# By their places in the head of a state: for all states, and for those whose rows come in groups.
-PROVIDED: dict[int, CFunction] = {}
-PROVIDED_TO_GROUPS: dict[int, CFunction] = {}
+# By their fields in the head of a state: for all states, and for those whose rows come in groups.
+PROVIDED: dict[str, CFunction] = {}
+PROVIDED_TO_GROUPS: dict[str, CFunction] = {}
 # Names of the kinds of moves, each of which has a row of a state's tally: see ``sampler/moves/move.py``.
 KINDS_OF_MOVES: list[str] = []
 # Columns of the tally.
 N_TALLIED = 7
 
 
-def provided(place: int, *, to_groups: bool = False) -> Callable[[CFunction], CFunction]:
-    """Register the decorated function under its place in the head of a state."""
+def provided(field: str, *, to_groups: bool = False) -> Callable[[CFunction], CFunction]:
+    """Register the decorated function under its field in the head of a state."""
 
     def register(function: CFunction) -> CFunction:
-        (PROVIDED_TO_GROUPS if to_groups else PROVIDED)[place] = function
+        (PROVIDED_TO_GROUPS if to_groups else PROVIDED)[field] = function
         return function
 
     return register

@@ -1,7 +1,6 @@
 """Slots and rings: which rows a slot has, how rows join and leave it, and which slots are in use."""
 
-from pymc_dpgmm.native.compiled import floats_at, inlined, ints_at
-from pymc_dpgmm.sampler.state.memory import GROUP, GROUP_COUNTS, N_CLUSTERS, N_ELSEWHERE, N_GROUPS
+from pymc_dpgmm.native.compiled import floats_at, inlined
 from pymc_dpgmm.sampler.state.templates import TABLE, WIDTH
 from pymc_dpgmm.sampler.state.views import change, copy_statistics, gather, merge, view_of
 
@@ -9,8 +8,8 @@ from pymc_dpgmm.sampler.state.views import change, copy_statistics, gather, merg
 @inlined
 def count_in_group(s, i, k, by):
     """Count that row ``i`` joins slot ``k``, or leaves it, in its group."""
-    if s.head[N_GROUPS] > 0:
-        ints_at(s.head[GROUP_COUNTS])[ints_at(s.head[GROUP])[i] * (s.capacity + 1) + k] += by
+    if s.n_groups > 0:
+        s.group_counts[s.group[i] * (s.capacity + 1) + k] += by
 
 
 @inlined
@@ -41,7 +40,7 @@ def unlink(s, i):
 @inlined
 def rows_elsewhere(s, k):
     """Return how many rows of slot ``k`` are elsewhere."""
-    away = s.head[N_ELSEWHERE]
+    away = s.n_elsewhere
     view = view_of(s, 0)
     return int(floats_at(view[TABLE])[(away + k) * view[WIDTH]]) if k <= away else 0
 
@@ -63,7 +62,7 @@ def gather_all_of(s, k, slot):
     n_here = collect(s, k, s.gathered)
     gather(s, slot, s.gathered, n_here, 1)
     if n_here < s.sizes[k]:
-        merge(s, slot, s.head[N_ELSEWHERE] + k)
+        merge(s, slot, s.n_elsewhere + k)
 
 
 @inlined
@@ -93,8 +92,8 @@ def join(s, i, k):
 @inlined
 def take_slot(s):
     """Make the first free slot one in use, and return it."""
-    k = s.order[s.head[N_CLUSTERS]]
-    s.head[N_CLUSTERS] += 1
+    k = s.order[s.n_clusters]
+    s.n_clusters += 1
     return k
 
 
@@ -109,5 +108,5 @@ def swap_places(s, a, b):
 @inlined
 def free_slot(s, k):
     """Make a slot in use, which has no rows any more, a free one."""
-    s.head[N_CLUSTERS] -= 1
-    swap_places(s, s.place[k], s.head[N_CLUSTERS])
+    s.n_clusters -= 1
+    swap_places(s, s.place[k], s.n_clusters)

@@ -23,12 +23,7 @@ from pymc_dpgmm.sampler.state.all_clusters import fill, link_all, log_joint, ref
 from pymc_dpgmm.sampler.state.choices import accumulate_weights
 from pymc_dpgmm.sampler.state.grouping import begin_sweep, divide_share, end_draw, load_seats, log_prior, recount
 from pymc_dpgmm.sampler.state.memory import (
-    ACCUMULATE,
     ALPHA,
-    BEGIN_SWEEP,
-    BIT_STATE,
-    CAPACITY,
-    DIVIDE,
     FIRST_ARRAY,
     GAMMA,
     GAMMA_RATE,
@@ -36,27 +31,12 @@ from pymc_dpgmm.sampler.state.memory import (
     HEAD,
     LAW_RATE,
     LAW_SHAPE,
-    LOAD_SEATS,
     MOST,
-    MOST_DIVIDED,
-    N_CLUSTERS,
-    N_ELSEWHERE,
-    N_GROUPS,
-    N_GUIDES,
-    N_KINDS,
     N_LANES,
-    N_LOG_COMPONENTS,
-    N_LOG_V,
-    N_MOVED,
     N_PRIOR,
-    N_VIEWS,
     NEEDS_ROOM,
-    NEXT_DOUBLE,
     NOT_A_NUMBER,
     REST,
-    SERIES,
-    SWEEP,
-    N,
 )
 from pymc_dpgmm.sampler.state.provided import KINDS_OF_MOVES, N_TALLIED, PROVIDED, PROVIDED_TO_GROUPS
 from pymc_dpgmm.sampler.state.table import Table
@@ -145,11 +125,11 @@ class State:
         self.log_v = self.log_components = np.zeros(0)
         self.views = np.zeros((max(len(views), 1), BLOCK_LENGTH), dtype=np.int64)
         self._bits: Any = None
-        self.head[[N, N_VIEWS, MOST_DIVIDED, N_KINDS]] = n, len(views), LARGEST_DIVIDED, n_kinds
+        self.tell(n=n, n_views=len(views), most_divided=LARGEST_DIVIDED, n_kinds=n_kinds)
         self._make_slots(capacity)
         self._point()
         if elsewhere is not None:
-            self.head[N_ELSEWHERE] = n_clusters
+            self.tell(n_elsewhere=n_clusters)
             for table, own in zip(self.tables, elsewhere, strict=True):
                 table.array[n_clusters + 1 : 2 * n_clusters + 1] = own.array[:n_clusters]
         self._fill(n_clusters)
@@ -162,12 +142,12 @@ class State:
     @property
     def capacity(self) -> int:
         """Number of slots."""
-        return int(self.head[CAPACITY])
+        return int(self.head[HEAD.place("capacity")])
 
     @property
     def n_clusters(self) -> int:
         """Number of clusters."""
-        return int(self.head[N_CLUSTERS])
+        return int(self.head[HEAD.place("n_clusters")])
 
     @property
     def uses_scratch(self) -> bool:
@@ -214,7 +194,7 @@ class State:
         self.owns, self.lone = np.zeros(WEIGHED_AT_ONCE, dtype=np.int64), np.zeros(2, dtype=np.int64)
         self.lanes, self.shrinks = np.zeros(N_LANES), np.zeros(WEIGHED_AT_ONCE)
         self.listed = np.zeros(n_slots + 2, dtype=np.int64)
-        self.head[CAPACITY] = capacity
+        self.tell(capacity=capacity)
 
     def _make_group_slots(self) -> None:
         """Make room for what is kept of every slot of rows in groups."""
@@ -234,13 +214,7 @@ class State:
         self.half_counts = np.zeros(2 * groups.n_groups, dtype=np.int64)
         self.openers = np.ones(self.n, dtype=np.int64)
         self._make_group_slots()
-        functions = {
-            LOAD_SEATS: load_seats,
-            DIVIDE: divide_share,
-            BEGIN_SWEEP: begin_sweep,
-        }
-        for place, function in functions.items():
-            self.head[place] = function.address
+        self.tell(load_seats=load_seats.address, divide=divide_share.address, begin_sweep=begin_sweep.address)
         self._point()
 
     def set_grouping(
@@ -269,7 +243,7 @@ class State:
         if len(self.group_counts) != self.groups.n_groups * (self.capacity + 1):
             self._make_group_slots()
         self.group_alphas = np.array(group_alphas, dtype=np.float64)
-        self.head[N_GROUPS] = self.groups.n_groups
+        self.tell(n_groups=self.groups.n_groups)
         self.prior[[ALPHA, GAMMA]] = group_alphas[0], gamma
         self.prior[[LAW_SHAPE, LAW_RATE, GAMMA_SHAPE, GAMMA_RATE]] = laws
         if openers is not None:
@@ -289,17 +263,17 @@ class State:
         """
         self.guides = np.concatenate([np.zeros(0, dtype=np.int64), *sets])
         self.guide_starts = np.cumsum([0, *map(len, sets)])
-        self.head[N_GUIDES] = len(sets)
+        self.tell(n_guides=len(sets))
         self._point_to(("guides", "guide_starts"))
 
     def leave_groups(self) -> None:
         """Forget that rows come in groups, until :meth:`set_grouping`."""
-        self.head[N_GROUPS] = 0
+        self.tell(n_groups=0)
 
     @property
     def is_grouped(self) -> bool:
         """Whether rows join clusters by their groups."""
-        return bool(self.head[N_GROUPS])
+        return bool(self.head[HEAD.place("n_groups")])
 
     def end_draw(self) -> None:
         """Draw which rows open tables, given the shares of the clusters, which are forgotten."""
@@ -312,11 +286,15 @@ class State:
         """
         self._point_to(HEAD.arrays)
         given = IN_VIEWS | PROVIDED if self.groups is None else IN_VIEWS | PROVIDED | PROVIDED_TO_GROUPS
-        for place, function in given.items():
-            self.head[place] = function.address
+        self.tell(**{name: function.address for name, function in given.items()})
         self._n_provided = len(PROVIDED)
-        self.head[ACCUMULATE] = accumulate_weights.address
-        self.head[N_LOG_V], self.head[N_LOG_COMPONENTS] = len(self.log_v), len(self.log_components)
+        self.tell(accumulate=accumulate_weights.address)
+        self.tell(n_log_v=len(self.log_v), n_log_components=len(self.log_components))
+
+    def tell(self, **fields: int) -> None:
+        """Set whole numbers of the head by their names."""
+        for name, value in fields.items():
+            self.head[HEAD.place(name)] = value
 
     def _point_to(self, names: Sequence[str]) -> None:
         """Set the addresses of some arrays, and of the tables."""
@@ -328,7 +306,7 @@ class State:
 
     def _fill(self, n_clusters: int) -> None:
         """Set rings, sizes and statistics from ``slots``, which are 1..K."""
-        self.head[N_CLUSTERS] = n_clusters
+        self.tell(n_clusters=n_clusters)
         fill(self.address)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -418,7 +396,7 @@ class State:
         """
         self.prior[: LAW_RATE + 1] = prior.alpha, prior.discount, prior.most, prior.reach, prior.extra, *law
         if has_weights(prior):
-            self.head[SERIES] = log_series.address
+            self.tell(series=log_series.address)
         if prior.log_v is not self.log_v and (has_weights(prior) or len(self.log_v)):
             self.log_v, self.log_components = prior.log_v, prior.log_components
             self._point()
@@ -426,7 +404,7 @@ class State:
     def take_prior(self, other: "State") -> None:
         """Take the prior on partitions that another state has, which may be one of another number of rows."""
         self.prior[:] = other.prior
-        self.head[SERIES] = other.head[SERIES]
+        self.tell(series=other.head[HEAD.place("series")])
         self.log_v, self.log_components = other.log_v, other.log_components
         self._point()
 
@@ -536,7 +514,7 @@ class State:
             self._point()
         bits = rng.bit_generator
         if bits is not self._bits:
-            self.head[[NEXT_DOUBLE, BIT_STATE]] = bits_of_generator(rng)
+            self.head[HEAD.places("next_double", "bit_state")] = bits_of_generator(rng)
             self._bits = bits
 
     def run(self, rng: np.random.Generator, kernel: Callable[..., int], *arguments: Any) -> int:
@@ -548,7 +526,7 @@ class State:
             If the density of a row in a cluster of others is not a number.
         """
         self.use(rng)
-        self.head[SWEEP : N_MOVED + 1] = 0
+        self.head[HEAD.place("sweep") : HEAD.place("n_moved") + 1] = 0
         while (told := kernel(self.address, *arguments)) == NEEDS_ROOM:
             self.grow()
         if told == NOT_A_NUMBER:
@@ -556,7 +534,7 @@ class State:
                 f"the density of a row in a cluster of others is not a number: {WHY_NO_DENSITY}"
             )
         self.check_prior()
-        return int(self.head[N_MOVED])
+        return int(self.head[HEAD.place("n_moved")])
 
     def check_prior(self) -> None:
         """Raise an error if the series of a prior has been cut off where it must not be."""

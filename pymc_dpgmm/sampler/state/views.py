@@ -2,30 +2,14 @@
 
 import math
 
-from numba.extending import intrinsic
-
 from pymc_dpgmm.native.compiled import (
-    FLOAT,
-    FLOATS,
-    INT,
-    INTS,
-    NOTHING,
     c_function,
-    called_at,
     floats_at,
     inlined,
     ints_at,
     shifted,
 )
-from pymc_dpgmm.sampler.state.memory import (
-    CHANGE_IN_VIEWS,
-    COPY_IN_VIEWS,
-    EVIDENCE_IN_VIEWS,
-    GATHER_IN_VIEWS,
-    UNITE_IN_VIEWS,
-    WEIGH_IN_VIEWS,
-    memory_at,
-)
+from pymc_dpgmm.sampler.state.memory import HEAD, memory_at
 from pymc_dpgmm.sampler.state.templates import (
     BLOCK_LENGTH,
     CHANGE,
@@ -65,7 +49,7 @@ def _copy_cluster(view, source, target):
 # of it, and take longer to compile than to write.
 
 
-@c_function(NOTHING(INTS, INTS, INT, INTS, INT, INTS, INT, FLOATS))
+@c_function(HEAD.signature("weigh_in_views"))
 def weigh_in_views(head, rows, n_rows, slots, m, owns, stride, out):
     """Do what :func:`weigh_rows` does."""
     s = memory_at(head)
@@ -99,7 +83,7 @@ def _weigh_unit(view, unit, slots, m, own, stride, out):
                     call_change(view[CHANGE], view, rows[t], view[SPARE], 1.0)
 
 
-@c_function(INT(INTS, INT, INT, FLOAT))
+@c_function(HEAD.signature("change_in_views"))
 def change_in_views(head, i, k, sign):
     """Do what :func:`change` does."""
     s = memory_at(head)
@@ -115,7 +99,7 @@ def change_in_views(head, i, k, sign):
     return lost
 
 
-@c_function(NOTHING(INTS, INT, INTS, INT, INT))
+@c_function(HEAD.signature("gather_in_views"))
 def gather_in_views(head, k, members, m, fresh):
     """Do what :func:`gather` does."""
     s = memory_at(head)
@@ -133,7 +117,7 @@ def gather_in_views(head, k, members, m, fresh):
             call_gather(view[GATHER], view, k, room, found, fresh)
 
 
-@c_function(NOTHING(INTS, INT, INT))
+@c_function(HEAD.signature("unite_in_views"))
 def unite_in_views(head, k, j):
     """Do what :func:`merge` does."""
     s = memory_at(head)
@@ -142,7 +126,7 @@ def unite_in_views(head, k, j):
         call_merge(view[MERGE], view, k, j)
 
 
-@c_function(FLOAT(INTS, INT))
+@c_function(HEAD.signature("log_evidence_in_views"))
 def log_evidence_in_views(head, k):
     """Do what :func:`log_evidence` does."""
     s = memory_at(head)
@@ -153,7 +137,7 @@ def log_evidence_in_views(head, k):
     return total
 
 
-@c_function(NOTHING(INTS, INT, INT))
+@c_function(HEAD.signature("copy_in_views"))
 def copy_in_views(head, source, target):
     """Do what :func:`copy_statistics` does."""
     s = memory_at(head)
@@ -161,45 +145,15 @@ def copy_in_views(head, source, target):
         _copy_cluster(view_of(s, v), source, target)
 
 
-# By their places in the head.
+# By their fields in the head.
 IN_VIEWS = {
-    WEIGH_IN_VIEWS: weigh_in_views,
-    CHANGE_IN_VIEWS: change_in_views,
-    GATHER_IN_VIEWS: gather_in_views,
-    UNITE_IN_VIEWS: unite_in_views,
-    EVIDENCE_IN_VIEWS: log_evidence_in_views,
-    COPY_IN_VIEWS: copy_in_views,
+    "weigh_in_views": weigh_in_views,
+    "change_in_views": change_in_views,
+    "gather_in_views": gather_in_views,
+    "unite_in_views": unite_in_views,
+    "log_evidence_in_views": log_evidence_in_views,
+    "copy_in_views": copy_in_views,
 }
-
-
-@intrinsic
-def _call_weigh(typing_context, address, head, rows, n_rows, slots, m, owns, stride, out):
-    return called_at(weigh_in_views.signature)
-
-
-@intrinsic
-def _call_change(typing_context, address, head, i, k, sign):
-    return called_at(change_in_views.signature)
-
-
-@intrinsic
-def _call_gather(typing_context, address, head, k, members, m, fresh):
-    return called_at(gather_in_views.signature)
-
-
-@intrinsic
-def _call_unite(typing_context, address, head, k, j):
-    return called_at(unite_in_views.signature)
-
-
-@intrinsic
-def _call_evidence(typing_context, address, head, k):
-    return called_at(log_evidence_in_views.signature)
-
-
-@intrinsic
-def _call_copy(typing_context, address, head, source, target):
-    return called_at(copy_in_views.signature)
 
 
 @inlined
@@ -210,7 +164,7 @@ def weigh_rows(s, rows, n_rows, slots, m, owns, stride, out):
     other rows, or NaN if the row has to leave before it can be computed. At most ``LANES`` rows are weighed
     together, or ``WEIGHED_AT_ONCE`` where there are at most two slots.
     """
-    _call_weigh(s.head[WEIGH_IN_VIEWS], s.head, rows, n_rows, slots, m, owns, stride, out)
+    s.weigh_in_views(s.head, rows, n_rows, slots, m, owns, stride, out)
 
 
 @inlined
@@ -224,28 +178,28 @@ def weigh(s, i, slots, m, own, out):
 @inlined
 def change(s, i, k, sign):
     """Let row ``i`` join (1.0) or leave (-1.0) slot ``k``; return whether it has to be computed anew."""
-    return _call_change(s.head[CHANGE_IN_VIEWS], s.head, i, k, sign) > 0
+    return s.change_in_views(s.head, i, k, sign) > 0
 
 
 @inlined
 def gather(s, k, members, m, fresh):
     """Let the rows ``members[:m]`` join slot ``k``, which is emptied first if ``fresh``."""
-    _call_gather(s.head[GATHER_IN_VIEWS], s.head, k, members, m, fresh)
+    s.gather_in_views(s.head, k, members, m, fresh)
 
 
 @inlined
 def merge(s, k, j):
     """Let the statistics of slot ``k`` stand for its own rows and those of slot ``j``."""
-    _call_unite(s.head[UNITE_IN_VIEWS], s.head, k, j)
+    s.unite_in_views(s.head, k, j)
 
 
 @inlined
 def log_evidence(s, k):
     """Return the log marginal likelihood of the rows of slot ``k``, in all views."""
-    return _call_evidence(s.head[EVIDENCE_IN_VIEWS], s.head, k)
+    return s.log_evidence_in_views(s.head, k)
 
 
 @inlined
 def copy_statistics(s, source, target):
     """Copy the statistics of a slot to another one."""
-    _call_copy(s.head[COPY_IN_VIEWS], s.head, source, target)
+    s.copy_in_views(s.head, source, target)

@@ -24,7 +24,7 @@ from pymc_dpgmm.native.interrupts import imported
 from pymc_dpgmm.native.special import log_rising
 from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
-from pymc_dpgmm.sampler.state.memory import DONE, N_CLUSTERS, NEEDS_ROOM, memory_at, prior_of
+from pymc_dpgmm.sampler.state.memory import DONE, NEEDS_ROOM, memory_at, prior_of
 from pymc_dpgmm.sampler.state.slots import join, leave
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.table import rows_of_clusters
@@ -43,7 +43,7 @@ def _scores(head, rows, starts, n_sets, scores):
     """Set what each set of rows ``rows[starts[t]:starts[t + 1]]`` adds to the log joint density as a cluster."""
     s = memory_at(head)
     prior = prior_of(s)
-    n_clusters = head[N_CLUSTERS]
+    n_clusters = s.n_clusters
     if n_clusters == s.capacity:
         return NEEDS_ROOM
     spare = s.order[n_clusters]
@@ -65,7 +65,7 @@ def _row_scores(head, scores):
     for i in range(s.n):
         k = s.slots[i]
         if s.sizes[k] == 1:
-            scores[i] = log_seat_new(prior, head[N_CLUSTERS] - 1) + s.prior_predictive[i]
+            scores[i] = log_seat_new(prior, s.n_clusters - 1) + s.prior_predictive[i]
             continue
         s.listed[0] = k
         weights[0] = log_seat(prior, s.sizes[k] - 1)

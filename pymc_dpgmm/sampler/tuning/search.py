@@ -35,11 +35,7 @@ from pymc_dpgmm.sampler.state.choices import choose, shuffle
 from pymc_dpgmm.sampler.state.grouping import are_grouped
 from pymc_dpgmm.sampler.state.memory import (
     DONE,
-    N_CLUSTERS,
-    N_MEMBERS,
     NEEDS_ROOM,
-    PHASE,
-    POSITION,
     memory_at,
     prior_of,
 )
@@ -66,7 +62,7 @@ def refine(s, prior, start, size, halves, counts, times):
 @inlined
 def _try_split(s, prior, place):
     """Try to divide a cluster; return the rows in its smaller half, 0 if it stays whole."""
-    n_clusters = s.head[N_CLUSTERS]
+    n_clusters = s.n_clusters
     halves, whole = s.halves, s.order[place]
     counts = s.half_sizes
     size = s.sizes[whole]
@@ -89,7 +85,7 @@ def _try_split(s, prior, place):
 @inlined
 def _try_merge(s, prior, place):
     """Try to unite a cluster with one that fits a row of it; return the rows of the smaller one, or 0."""
-    n_clusters = s.head[N_CLUSTERS]
+    n_clusters = s.n_clusters
     halves, right = s.halves, s.order[place]
     counts, union = s.half_sizes, s.order[n_clusters + 2]
     n_right = s.sizes[right]
@@ -128,7 +124,7 @@ def _try_redivision(s, prior, place):
     A group of rows in the wrong one of two large clusters reaches the other one by no split and merge: either the
     group alone or the union of both clusters is far less probable.
     """
-    n_clusters = s.head[N_CLUSTERS]
+    n_clusters = s.n_clusters
     halves, right = s.halves, s.order[place]
     counts, union = s.half_sizes, s.order[n_clusters + 2]
     n_right = s.sizes[right]
@@ -179,33 +175,33 @@ def _try_redivision(s, prior, place):
 def _search(head, told):
     s = memory_at(head)
     prior = prior_of(s)
-    if head[PHASE] == 0:
-        while head[POSITION] < head[N_CLUSTERS] and head[N_CLUSTERS] > 1:
-            if head[N_CLUSTERS] + SLOTS_NEEDED > s.capacity:
+    if s.phase == 0:
+        while s.position < s.n_clusters and s.n_clusters > 1:
+            if s.n_clusters + SLOTS_NEEDED > s.capacity:
                 return NEEDS_ROOM
-            rows = _try_merge(s, prior, head[POSITION])
+            rows = _try_merge(s, prior, s.position)
             told[LARGEST] = max(told[LARGEST], rows)
             # Another cluster has taken the place of one that is gone.
-            head[POSITION] += 0 if rows > 0 else 1
-        head[PHASE] = 1
-        head[POSITION] = 0
-        told[N_TO_SPLIT] = head[N_CLUSTERS]
-    while head[PHASE] == 1 and head[POSITION] < told[N_TO_SPLIT]:
-        if head[N_CLUSTERS] + SLOTS_NEEDED > s.capacity:
+            s.position += 0 if rows > 0 else 1
+        s.phase = 1
+        s.position = 0
+        told[N_TO_SPLIT] = s.n_clusters
+    while s.phase == 1 and s.position < told[N_TO_SPLIT]:
+        if s.n_clusters + SLOTS_NEEDED > s.capacity:
             return NEEDS_ROOM
-        told[LARGEST] = max(told[LARGEST], _try_split(s, prior, head[POSITION]))
-        head[POSITION] += 1
-    if head[PHASE] == 1:
-        head[PHASE] = 2
-        head[POSITION] = 0
-    while head[POSITION] < head[N_CLUSTERS] and head[N_CLUSTERS] > 1 and not are_grouped(s):
-        if head[N_CLUSTERS] + SLOTS_NEEDED > s.capacity:
+        told[LARGEST] = max(told[LARGEST], _try_split(s, prior, s.position))
+        s.position += 1
+    if s.phase == 1:
+        s.phase = 2
+        s.position = 0
+    while s.position < s.n_clusters and s.n_clusters > 1 and not are_grouped(s):
+        if s.n_clusters + SLOTS_NEEDED > s.capacity:
             return NEEDS_ROOM
         # Large clusters and small ones are looked at in turn.
-        is_large = head[POSITION] % 2 == 0
-        place = s.place[s.slots[below(s.bits, s.n)]] if is_large else below(s.bits, head[N_CLUSTERS])
+        is_large = s.position % 2 == 0
+        place = s.place[s.slots[below(s.bits, s.n)]] if is_large else below(s.bits, s.n_clusters)
         told[LARGEST] = max(told[LARGEST], _try_redivision(s, prior, place))
-        head[POSITION] += 1
+        s.position += 1
     return DONE
 
 
@@ -237,7 +233,7 @@ def _log_labels(head, rows, n_rows, doubt):
     """Return the log probability of drawing the labels of some rows given the clusters as they are."""
     s = memory_at(head)
     prior = prior_of(s)
-    n_clusters = head[N_CLUSTERS]
+    n_clusters = s.n_clusters
     weights = s.log_weights
     for place in range(n_clusters):
         s.seats[s.order[place]] = log_seat(prior, s.sizes[s.order[place]])
@@ -345,7 +341,7 @@ def _divide_anew(head):
     s = memory_at(head)
     prior = prior_of(s)
     weights = s.log_weights
-    if head[PHASE] == 0:
+    if s.phase == 0:
         # Large clusters are looked at more often.
         chosen = s.slots[below(s.bits, s.n)]
         size = s.sizes[chosen]
@@ -355,26 +351,26 @@ def _divide_anew(head):
         for t in range(size):
             unlink(s, s.pool[t])
         free_slot(s, chosen)
-        head[PHASE] = 1 + head[N_CLUSTERS]
-        head[N_MEMBERS] = size
-    first = head[PHASE] - 1
-    while head[POSITION] < head[N_MEMBERS]:
-        if head[N_CLUSTERS] == s.capacity:
+        s.phase = 1 + s.n_clusters
+        s.n_members = size
+    first = s.phase - 1
+    while s.position < s.n_members:
+        if s.n_clusters == s.capacity:
             return NEEDS_ROOM
-        i = s.pool[head[POSITION]]
-        n_pieces = head[N_CLUSTERS] - first
+        i = s.pool[s.position]
+        n_pieces = s.n_clusters - first
         pieces = shifted(s.order, first)
         for j in range(n_pieces):
             weights[j] = log_seat(prior, s.sizes[pieces[j]])
         weigh(s, i, pieces, n_pieces, -1, weights)
         is_full = n_pieces >= MOST_PIECES and largest_of(weights, n_pieces) > -math.inf
-        opening = log_seat_new(prior, head[N_CLUSTERS]) + s.prior_predictive[i]
+        opening = log_seat_new(prior, s.n_clusters) + s.prior_predictive[i]
         weights[n_pieces] = -math.inf if is_full else opening
         piece = choose(s, weights, n_pieces + 1)
         if piece == n_pieces:
             take_slot(s)
         join(s, i, pieces[piece])
-        head[POSITION] += 1
+        s.position += 1
     return DONE
 
 

@@ -25,7 +25,7 @@ from pymc_dpgmm.sampler.moves.split_merge import (
 )
 from pymc_dpgmm.sampler.moves.sweep import gibbs_scan
 from pymc_dpgmm.sampler.state.choices import shuffle
-from pymc_dpgmm.sampler.state.memory import DONE, N_CLUSTERS, NEEDS_ROOM, memory_at, prior_of
+from pymc_dpgmm.sampler.state.memory import DONE, NEEDS_ROOM, memory_at, prior_of
 from pymc_dpgmm.sampler.state.slots import collect
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.views import gather, weigh
@@ -72,7 +72,7 @@ def _divide_in_two(head, k, sides):
     """Divide slot ``k`` into the most probable of several pairs of halves; ``sides`` (n,) is overwritten."""
     s = memory_at(head)
     prior = prior_of(s)
-    n_clusters = head[N_CLUSTERS]
+    n_clusters = s.n_clusters
     if n_clusters + SLOTS_NEEDED > s.capacity:
         return NEEDS_ROOM
     halves, counts, size = s.halves, s.half_sizes, s.sizes[k]
@@ -112,9 +112,9 @@ def in_two(rng: np.random.Generator, state: State) -> State | None:
 def _weigh_in_core(head, core, n_core, rows, n_rows, fits):
     """Set the log predictives of rows in a cluster of the rows of a core."""
     s = memory_at(head)
-    if head[N_CLUSTERS] + SLOTS_NEEDED > s.capacity:
+    if s.n_clusters + SLOTS_NEEDED > s.capacity:
         return NEEDS_ROOM
-    s.listed[0] = s.order[head[N_CLUSTERS]]
+    s.listed[0] = s.order[s.n_clusters]
     gather(s, s.listed[0], core, n_core, 1)
     for t in range(n_rows):
         s.log_weights[0] = 0.0
@@ -127,7 +127,7 @@ def _weigh_in_core(head, core, n_core, rows, n_rows, fits):
 def _set_apart(head, k, rows, size, n_core):
     """Divide slot ``k`` of the given rows: the first ones stay, and the others are a cluster of their own."""
     s = memory_at(head)
-    n_clusters = head[N_CLUSTERS]
+    n_clusters = s.n_clusters
     if n_clusters + SLOTS_NEEDED > s.capacity:
         return NEEDS_ROOM
     s.halves[LEFT], s.halves[RIGHT] = s.order[n_clusters + 1], s.order[n_clusters]
