@@ -287,6 +287,50 @@ def test_fields_of_a_block_are_read_where_they_are_asked_for():
     assert found.tolist() == [counts[1], sizes[0], weights[1], flags[2], twin.random(), 11.0]
 
 
+SCALED = FLOAT(INTS, FLOAT, INT)
+CALLING = blocks.Block(n=blocks.NUMBER, masses=blocks.FLOATS, scaled=SCALED, counted=NOTHING(INTS), other=SCALED)
+calling_at = CALLING.reader()
+
+
+@c_function(SCALED)
+def scaled(head, y, k):
+    return y * k + calling_at(head).masses[0]
+
+
+@c_function(CALLING.signature("counted"))
+def counted(head):
+    s = calling_at(head)
+    s.n += 100
+
+
+@c_function(FLOAT(INTS))
+def call_fields(head):
+    s = calling_at(head)
+    s.n -= 3
+    s.counted(head)
+    if s.has_other or not s.has_masses:
+        return -1.0
+    return s.scaled(head, 2.5, s.n) + s.scaled(s.head, 1, 2)
+
+
+def test_fields_of_a_block_are_set_and_called():
+    """Numbers change in the block, arguments are converted, and what has no address is told."""
+    masses = np.array([0.25])
+    given = {"masses": masses, "scaled": scaled.address, "counted": counted.address}
+    head = CALLING.filled(n=7, **given, other=0)
+    assert call_fields(address_of(head)) == 2.5 * 104 + 2 + 2 * 0.25
+    assert head[0] == 104
+    assert call_fields(address_of(CALLING.filled(n=7, **given, other=scaled.address))) == -1.0
+
+
+def test_a_field_is_called_with_as_many_arguments_as_it_takes():
+    def wrong(head):
+        return calling_at(head).scaled(head, 1.0)
+
+    with pytest.raises(TypeError):
+        c_function(FLOAT(INTS))(wrong).prepare()
+
+
 def test_a_field_that_a_block_does_not_have_is_an_error():
     def wrong(head):
         return block_at(head).sises[0]

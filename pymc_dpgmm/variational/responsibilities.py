@@ -7,8 +7,6 @@ is needed only for the responsibilities of one block and the sums of the compone
 
 import math
 
-from numba.extending import intrinsic
-
 from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.arithmetic import fast_exp, fast_log, raise_all
 from pymc_dpgmm.native.blocks import Block
@@ -18,7 +16,6 @@ from pymc_dpgmm.native.compiled import (
     INTS,
     NOTHING,
     c_function,
-    called_at,
     floats_at,
     inlined,
     shifted,
@@ -33,7 +30,7 @@ from pymc_dpgmm.sampler.many_rows.quadratics import (
     read_block,
 )
 from pymc_dpgmm.sampler.many_rows.quadratics import FIELDS as QUADRATIC_FIELDS
-from pymc_dpgmm.sampler.state.templates import EVIDENCE_ANEW, SUM_UP, TEMPLATES, call_evidence
+from pymc_dpgmm.sampler.state.templates import view_at
 
 # A quadratic view with the centres of clusters, the sums of weighted differences from these, and the sums of their
 # products, packed triangles or diagonals.
@@ -158,20 +155,15 @@ def respond(
             _add_moments(shifted(views, v * MOMENTS_LENGTH), first, size, n_clusters, densities, largest, columns)
 
 
-@intrinsic
-def _call_sum_up(typing_context, address, view, k, members, m):
-    return called_at(TEMPLATES[SUM_UP][1])
-
-
 @c_function(NOTHING(INTS, INTS, INT))
 def sum_up_each(view, members, m):
     """Set slot r to the sums of the single row ``members[r]``, for r from 0 to ``m - 1``."""
     for r in range(m):
-        _call_sum_up(view[SUM_UP], view, r, shifted(members, r), 1)
+        view_at(view).sum_up(view, r, shifted(members, r), 1)
 
 
 @c_function(NOTHING(INTS, INT, FLOATS))
 def write_evidences(view, n_slots, evidences):
     """Write the log evidence of slots 0 to ``n_slots - 1``, computed from their sums."""
     for k in range(n_slots):
-        evidences[k] = call_evidence(view[EVIDENCE_ANEW], view, k)
+        evidences[k] = view_at(view).evidence_anew(view, k)

@@ -49,7 +49,7 @@ from pymc_dpgmm.native.triangles import cholesky_in_place
 from pymc_dpgmm.sampler.state.all_clusters import refit_clusters
 from pymc_dpgmm.sampler.state.memory import memory_at
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.state.templates import DRAW_NORMAL, call_draw_normal
+from pymc_dpgmm.sampler.state.templates import DRAW_NORMAL, view_at
 
 ROWS = Block(
     # Heads of the state, and of the table of the rows.
@@ -117,7 +117,7 @@ def _draw_cluster(r, k):
     d = r.d
     mean = shifted(r.means, k * d)
     precision, rest = r.scratch, shifted(r.scratch, d * (d + 1) // 2)
-    call_draw_normal(r.table[DRAW_NORMAL], r.table, r.slots[k], mean, precision, rest, r.next_double, r.bit_state)
+    view_at(r.table).draw_normal(r.table, r.slots[k], mean, precision, rest, r.next_double, r.bit_state)
     if r.origin != 0:
         for j in range(d):
             mean[j] += floats_at(r.origin)[j]

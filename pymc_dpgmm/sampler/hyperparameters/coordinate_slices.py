@@ -41,19 +41,19 @@ from pymc_dpgmm.sampler.hyperparameters.slices import (
 )
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.table_functions import evidence_functions, sum_up_function
-from pymc_dpgmm.sampler.state.templates import SCRATCH, SHARED, call_derive, call_evidence, call_sum_up
+from pymc_dpgmm.sampler.state.templates import VIEW, view_at
 
 # The clusters of a mixture, and what changes of the parameters of its base measure.
 CLUSTERS = Block(
     table=INTS,
-    evidence=FUNCTION,
-    derive=FUNCTION,
+    evidence=VIEW.signature("evidence_anew"),
+    derive=VIEW.signature("derive"),
     n_clusters=NUMBER,
     n_parameters=NUMBER,
     parameters=INTS,
     # Where rows move: sums up a cluster, 0 where they stay; the numbers of all rows as the graph writes them,
     # where they go, and what is subtracted; and the rows of one cluster after the other, with how many each has.
-    sum_up=FUNCTION,
+    sum_up=VIEW.signature("sum_up"),
     n_numbers=NUMBER,
     moved=blocks.FLOATS,
     numbers=blocks.FLOATS,
@@ -128,14 +128,14 @@ def _is_supported(p, scratch):
 @inlined
 def _take_parameters(of):
     """Write parameters and what follows from them to a view's memory; tell whether they are in their support."""
-    shared, scratch = floats_at(of.table[SHARED]), floats_at(of.table[SCRATCH])
+    shared, scratch = view_at(of.table).shared, view_at(of.table).scratch
     for q in range(of.n_parameters):
         p = _parameter_at(shifted(of.parameters, q * N_PARAMETER))
         if not _is_supported(p, scratch):
             return False
         for i in range(p.length):
             shared[p.place + i] = p.values[i] - (floats_at(p.origin)[i] if p.origin != 0 else 0.0)
-    return of.derive == 0 or call_derive(of.derive, of.table) != 0
+    return not of.has_derive or of.derive(of.table) != 0
 
 
 @inlined
@@ -145,7 +145,7 @@ def _take_rows(of):
         of.numbers[entry] = of.moved[entry] - of.subtracted[entry]
     first = 0
     for k in range(of.n_clusters):
-        call_sum_up(of.sum_up, of.table, k, shifted(of.members, first), of.sizes[k])
+        of.sum_up(of.table, k, shifted(of.members, first), of.sizes[k])
         first += of.sizes[k]
 
 
@@ -165,10 +165,10 @@ def log_density(block):
         of = _clusters_at(shifted(density.clusters, q * N_CLUSTERS))
         if not _take_parameters(of):
             return -math.inf
-        if density.which >= 0 and of.sum_up != 0:
+        if density.which >= 0 and of.has_sum_up:
             _take_rows(of)
         for k in range(of.n_clusters):
-            log_p += call_evidence(of.evidence, of.table, k)
+            log_p += of.evidence(of.table, k)
     return log_p
 
 

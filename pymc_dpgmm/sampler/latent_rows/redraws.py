@@ -55,10 +55,8 @@ from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.templates import (
     DRAW_NORMAL,
-    WEIGH,
     WEIGHED_AT_ONCE,
-    call_draw_normal,
-    call_weigh,
+    view_at,
 )
 
 # Degrees of freedom of the proposals of values.
@@ -142,8 +140,8 @@ def draw_clusters(block, table, origin, next_double, bit_state):
     size = d * (d + 1) // 2
     for k in range(w.n_clusters - 1):
         mean, precision = shifted(w.means, k * d), shifted(w.precisions, k * size)
-        half_log_det = call_draw_normal(
-            table[DRAW_NORMAL], table, w.slots[k], mean, precision, w.scratch, next_double, bit_state
+        half_log_det = view_at(table).draw_normal(
+            table, w.slots[k], mean, precision, w.scratch, next_double, bit_state
         )
         for j in range(d):
             mean[j] += floats_at(origin)[j] if origin != 0 else 0.0
@@ -340,7 +338,7 @@ def _weigh_alone(f, w):
         m = min(WEIGHED_AT_ONCE, f.n - first)
         for q in range(m):
             s.gathered[q], s.owns[q] = first + q, -1
-        call_weigh(f.table[WEIGH], f.table, s.gathered, m, s.listed, 1, s.owns, 1, shifted(f.new_alone, first))
+        view_at(f.table).weigh(f.table, s.gathered, m, s.listed, 1, s.owns, 1, shifted(f.new_alone, first))
     put_rows(f, f.rows)
 
 

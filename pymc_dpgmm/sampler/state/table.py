@@ -54,11 +54,8 @@ from pymc_dpgmm.sampler.state.templates import (
     UNIT_STARTS,
     WEIGH,
     WIDTH,
-    call_evidence,
-    call_gather,
-    call_present,
-    call_weigh,
     scratch_in_lanes,
+    view_at,
     weights_at_once,
 )
 
@@ -465,8 +462,8 @@ class Table:
 
     def total_log_evidence(self, n_clusters: int) -> float:
         """Return the log marginal likelihood of slots 0 to ``n_clusters - 1`` together, from their sums alone."""
-        function = function_of(self.family, EVIDENCE_ANEW)
-        return float(_total(address_of(self.block), function.address, n_clusters))
+        self.prepare((EVIDENCE_ANEW,))
+        return float(_total(address_of(self.block), n_clusters))
 
     @property
     def is_native(self) -> bool:
@@ -547,11 +544,11 @@ class Table:
         return self.family.kept_sums(chosen[:, :1], *fields)
 
 
-@c_function(FLOAT(INTS, INT, INT))
-def _total(view, address, n_clusters):
+@c_function(FLOAT(INTS, INT))
+def _total(view, n_clusters):
     total = 0.0
     for k in range(n_clusters):
-        total += call_evidence(address, view, k)
+        total += view_at(view).evidence_anew(view, k)
     return total
 
 
@@ -559,18 +556,18 @@ def _total(view, address, n_clusters):
 def _weigh_alone(view, rows, n, slot, nobody, found):
     """Add to ``found`` the log predictives of rows in one slot."""
     for t in range(n):
-        call_weigh(view[WEIGH], view, shifted(rows, t), 1, slot, 1, nobody, 1, shifted(found, t))
+        view_at(view).weigh(view, shifted(rows, t), 1, slot, 1, nobody, 1, shifted(found, t))
 
 
 @c_function(NOTHING(INTS, INTS, INT, INTS, INT, INTS, FLOATS))
 def _weigh_all(view, rows, n_rows, slots, n_slots, nobody, found):
     for j in range(n_slots):
         # Nothing joins: the cache is derived.
-        call_gather(view[GATHER], view, slots[j], slots, 0, 0)
+        view_at(view).gather(view, slots[j], slots, 0, 0)
     for t in range(n_rows):
         out = shifted(found, t * n_slots)
-        if view[ABSENT] == 0:
-            call_weigh(view[WEIGH], view, shifted(rows, t), 1, slots, n_slots, nobody, 1, out)
+        if not view_at(view).has_absent:
+            view_at(view).weigh(view, shifted(rows, t), 1, slots, n_slots, nobody, 1, out)
         else:
             for j in range(n_slots):
-                out[j] = call_present(view[PRESENT], view, rows[t], slots[j])
+                out[j] = view_at(view).present(view, rows[t], slots[j])

@@ -12,21 +12,16 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from numba.extending import intrinsic
-
 from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.arithmetic import Bits, take_logarithms
-from pymc_dpgmm.native.blocks import FUNCTION, NUMBER, Block
+from pymc_dpgmm.native.blocks import NUMBER, Block
 from pymc_dpgmm.native.compiled import (
     FLOAT,
     FLOATS,
     INT,
     INTS,
     NOTHING,
-    bytes_at,
-    called_at,
     float_of,
-    floats_at,
     inlined,
     shifted,
 )
@@ -60,19 +55,19 @@ VIEW = Block(
     # The power of the likelihood, a float64 that is kept bit by bit: see ``float_of``.
     power=NUMBER,
     # The functions of the family, see ``TEMPLATES``.
-    weigh=FUNCTION,
-    change=FUNCTION,
-    gather=FUNCTION,
-    merge=FUNCTION,
-    evidence=FUNCTION,
-    present=FUNCTION,
-    draw_absent=FUNCTION,
-    draw_normal=FUNCTION,
-    sum_up=FUNCTION,
-    evidence_anew=FUNCTION,
-    refresh=FUNCTION,
-    add_up=FUNCTION,
-    derive=FUNCTION,
+    weigh=NOTHING(INTS, INTS, INT, INTS, INT, INTS, INT, FLOATS),
+    change=INT(INTS, INT, INT, FLOAT),
+    gather=NOTHING(INTS, INT, INTS, INT, INT),
+    merge=NOTHING(INTS, INT, INT),
+    evidence=FLOAT(INTS, INT),
+    present=FLOAT(INTS, INT, INT),
+    draw_absent=NOTHING(INTS, INT, INT, INT, INT),
+    draw_normal=FLOAT(INTS, INT, FLOATS, FLOATS, FLOATS, INT, INT),
+    sum_up=NOTHING(INTS, INT, INTS, INT),
+    evidence_anew=FLOAT(INTS, INT),
+    refresh=NOTHING(INTS, INT),
+    add_up=NOTHING(INTS, INT, INT, INT),
+    derive=INT(INTS),
     # Lengths of axes, where each sum and each part of the cache begins in a row of the table, and each parameter
     # among all of them.
     lengths=7,
@@ -86,37 +81,15 @@ TABLE, WIDTH, DATA, STRIDE, STARTS, SHARED, SCRATCH, EXPONENTS, ARGUMENTS = VIEW
 UNIT_STARTS, UNIT_ROWS, SPARE, ROOM, ABSENT, N_BEFORE_CACHE, POWER = VIEW.places(
     "unit_starts", "unit_rows", "spare", "room", "absent", "n_before_cache", "power"
 )
-(
-    WEIGH,
-    CHANGE,
-    GATHER,
-    MERGE,
-    EVIDENCE,
-    PRESENT,
-    DRAW_ABSENT,
-    DRAW_NORMAL,
-    SUM_UP,
-    EVIDENCE_ANEW,
-    REFRESH,
-    ADD_UP,
-    DERIVE,
-) = VIEW.places(
-    "weigh",
-    "change",
-    "gather",
-    "merge",
-    "evidence",
-    "present",
-    "draw_absent",
-    "draw_normal",
-    "sum_up",
-    "evidence_anew",
-    "refresh",
-    "add_up",
-    "derive",
+WEIGH, CHANGE, GATHER, MERGE, EVIDENCE, REFRESH = VIEW.places(
+    "weigh", "change", "gather", "merge", "evidence", "refresh"
 )
+PRESENT, DRAW_ABSENT, DRAW_NORMAL = VIEW.places("present", "draw_absent", "draw_normal")
+SUM_UP, ADD_UP, EVIDENCE_ANEW, DERIVE = VIEW.places("sum_up", "add_up", "evidence_anew", "derive")
 LENGTHS, SUMS, CACHE, PARAMETERS = VIEW.places("lengths", "sums", "cache", "parameters")
 BLOCK_LENGTH = len(VIEW)
+# The view of its block that compiled code reads.
+view_at = VIEW.reader()
 
 # In a row of a table: number of rows, and relative error of the sums.
 SIZE, ERROR = 0, 1
@@ -330,9 +303,9 @@ def weigh(view, rows, n_rows, slots, m, owns, stride, out):
     """
     w = layout(view)
     p = parameters(view)
-    power = float_of(view[POWER])
-    exponents = floats_at(view[EXPONENTS])
-    arguments = floats_at(view[ARGUMENTS])
+    power = float_of(view_at(view).power)
+    exponents = view_at(view).exponents
+    arguments = view_at(view).arguments
     for j in range(m):
         slot = slots[j]
         cluster = cluster_of(w, slot)
@@ -368,9 +341,9 @@ def weigh_in_lanes(view, rows, n_rows, slots, m, owns, stride, out):
     """Do what :func:`weigh` does, for densities that are quadratic in rows, of up to ``LANES`` rows at once."""
     w = layout(view)
     p = parameters(view)
-    power = float_of(view[POWER])
-    exponents = floats_at(view[EXPONENTS])
-    arguments = floats_at(view[ARGUMENTS])
+    power = float_of(view_at(view).power)
+    exponents = view_at(view).exponents
+    arguments = view_at(view).arguments
     columns, squares = w.scratch, shifted(w.scratch, p.d * LANES)
     for first in range(0, n_rows, LANES):
         n_lanes = min(LANES, n_rows - first)
@@ -430,7 +403,7 @@ def gather(view, k, members, m, fresh):
     p = parameters(view)
     s = sums(w, cluster)
     gather_sums(w, p, cluster, s, members, m, fresh)
-    call_refresh(view[REFRESH], view, k)
+    view_at(view).refresh(view, k)
 
 
 def sum_up(view, k, members, m):
@@ -447,7 +420,7 @@ def merge(view, k, j):
     merge_sums(w, parameters(view), cluster, other)
     cluster[SIZE] += other[SIZE]
     cluster[ERROR] = max(cluster[ERROR], other[ERROR]) + ROUNDING
-    call_refresh(view[REFRESH], view, k)
+    view_at(view).refresh(view, k)
 
 
 def add_up(view, first, n_slots, by):
@@ -472,14 +445,14 @@ def log_evidence_of(view, k):
     """Return the log marginal likelihood of the rows of slot ``k``."""
     w = layout(view)
     cluster = cluster_of(w, k)
-    return float_of(view[POWER]) * evidence_now(w, parameters(view), cluster[SIZE], cluster)
+    return float_of(view_at(view).power) * evidence_now(w, parameters(view), cluster[SIZE], cluster)
 
 
 def log_evidence_anew(view, k):
     """Return the same from the sums of slot ``k`` alone."""
     w = layout(view)
     cluster = cluster_of(w, k)
-    return float_of(view[POWER]) * evidence(w, parameters(view), cluster[SIZE], cluster)
+    return float_of(view_at(view).power) * evidence(w, parameters(view), cluster[SIZE], cluster)
 
 
 def log_present(view, i, k):
@@ -487,10 +460,10 @@ def log_present(view, i, k):
     w = layout(view)
     p = parameters(view)
     cluster = cluster_of(w, k)
-    absent = shifted(bytes_at(view[ABSENT]), i * p.d)
+    absent = shifted(view_at(view).absent, i * p.d)
     s, c, scratch = sums(w, cluster), cache_of(w, cluster), w.scratch
     log_p = log_predictive_present(p, cluster[SIZE], s, c, row_of(w, i), absent, scratch)
-    return float_of(view[POWER]) * log_p
+    return float_of(view_at(view).power) * log_p
 
 
 def set_absent(view, i, k, next_double, state):
@@ -498,7 +471,7 @@ def set_absent(view, i, k, next_double, state):
     w = layout(view)
     p = parameters(view)
     cluster = cluster_of(w, k)
-    absent = shifted(bytes_at(view[ABSENT]), i * p.d)
+    absent = shifted(view_at(view).absent, i * p.d)
     s, c, scratch = sums(w, cluster), cache_of(w, cluster), w.scratch
     draw_absent(p, cluster[SIZE], s, c, row_of(w, i), absent, scratch, Bits(next_double, state))
 
@@ -516,86 +489,22 @@ def derive(view):
     return 1 if derive_numbers(parameters(view), tables(view), layout(view).scratch) else 0
 
 
-TEMPLATES: dict[int, tuple[Callable[..., Any], Any]] = {
-    WEIGH: (weigh, NOTHING(INTS, INTS, INT, INTS, INT, INTS, INT, FLOATS)),
-    CHANGE: (change, INT(INTS, INT, INT, FLOAT)),
-    GATHER: (gather, NOTHING(INTS, INT, INTS, INT, INT)),
-    MERGE: (merge, NOTHING(INTS, INT, INT)),
-    EVIDENCE: (log_evidence_of, FLOAT(INTS, INT)),
-    PRESENT: (log_present, FLOAT(INTS, INT, INT)),
-    REFRESH: (refresh_cache, NOTHING(INTS, INT)),
-    EVIDENCE_ANEW: (log_evidence_anew, FLOAT(INTS, INT)),
-    SUM_UP: (sum_up, NOTHING(INTS, INT, INTS, INT)),
-    ADD_UP: (add_up, NOTHING(INTS, INT, INT, INT)),
-    DRAW_ABSENT: (set_absent, NOTHING(INTS, INT, INT, INT, INT)),
-    DRAW_NORMAL: (draw_normal_cluster, FLOAT(INTS, INT, FLOATS, FLOATS, FLOATS, INT, INT)),
-    DERIVE: (derive, INT(INTS)),
+_TEMPLATES: dict[str, Callable[..., Any]] = {
+    "weigh": weigh,
+    "change": change,
+    "gather": gather,
+    "merge": merge,
+    "evidence": log_evidence_of,
+    "present": log_present,
+    "refresh": refresh_cache,
+    "evidence_anew": log_evidence_anew,
+    "sum_up": sum_up,
+    "add_up": add_up,
+    "draw_absent": set_absent,
+    "draw_normal": draw_normal_cluster,
+    "derive": derive,
 }
+# By their places in the block: templates, and the signatures of what is made of them.
+TEMPLATES = {VIEW.place(name): (template, VIEW.signature(name)) for name, template in _TEMPLATES.items()}
 # What every sampler calls; the others are compiled where they are needed.
 ALWAYS = (WEIGH, CHANGE, GATHER, MERGE, EVIDENCE, REFRESH)
-
-
-@intrinsic
-def call_weigh(typing_context, address, view, rows, n_rows, slots, m, owns, stride, out):
-    """Call ``TEMPLATES[WEIGH]`` by its address."""
-    return called_at(TEMPLATES[WEIGH][1])
-
-
-@intrinsic
-def call_change(typing_context, address, view, i, k, sign):
-    """Call ``TEMPLATES[CHANGE]`` by its address."""
-    return called_at(TEMPLATES[CHANGE][1])
-
-
-@intrinsic
-def call_gather(typing_context, address, view, k, members, m, fresh):
-    """Call ``TEMPLATES[GATHER]`` by its address."""
-    return called_at(TEMPLATES[GATHER][1])
-
-
-@intrinsic
-def call_merge(typing_context, address, view, k, j):
-    """Call ``TEMPLATES[MERGE]`` by its address."""
-    return called_at(TEMPLATES[MERGE][1])
-
-
-@intrinsic
-def call_refresh(typing_context, address, view, k):
-    """Call ``TEMPLATES[REFRESH]`` by its address."""
-    return called_at(TEMPLATES[REFRESH][1])
-
-
-@intrinsic
-def call_evidence(typing_context, address, view, k):
-    """Call ``TEMPLATES[EVIDENCE]`` by its address."""
-    return called_at(TEMPLATES[EVIDENCE][1])
-
-
-@intrinsic
-def call_sum_up(typing_context, address, view, k, members, m):
-    """Call ``TEMPLATES[SUM_UP]`` by its address."""
-    return called_at(TEMPLATES[SUM_UP][1])
-
-
-@intrinsic
-def call_derive(typing_context, address, view):
-    """Call ``TEMPLATES[DERIVE]`` by its address."""
-    return called_at(TEMPLATES[DERIVE][1])
-
-
-@intrinsic
-def call_present(typing_context, address, view, i, k):
-    """Call ``TEMPLATES[PRESENT]`` by its address."""
-    return called_at(TEMPLATES[PRESENT][1])
-
-
-@intrinsic
-def call_draw_absent(typing_context, address, view, i, k, next_double, state):
-    """Call ``TEMPLATES[DRAW_ABSENT]`` by its address."""
-    return called_at(TEMPLATES[DRAW_ABSENT][1])
-
-
-@intrinsic
-def call_draw_normal(typing_context, address, view, k, mean, precision, scratch, next_double, state):
-    """Call ``TEMPLATES[DRAW_NORMAL]`` by its address."""
-    return called_at(TEMPLATES[DRAW_NORMAL][1])

@@ -4,30 +4,14 @@ import math
 
 from pymc_dpgmm.native.compiled import (
     c_function,
-    floats_at,
     inlined,
-    ints_at,
     shifted,
 )
 from pymc_dpgmm.sampler.state.memory import HEAD, memory_at
 from pymc_dpgmm.sampler.state.templates import (
     BLOCK_LENGTH,
-    CHANGE,
-    EVIDENCE,
-    GATHER,
-    MERGE,
-    ROOM,
     SPARE,
-    TABLE,
-    UNIT_ROWS,
-    UNIT_STARTS,
-    WEIGH,
-    WIDTH,
-    call_change,
-    call_evidence,
-    call_gather,
-    call_merge,
-    call_weigh,
+    view_at,
 )
 
 
@@ -39,8 +23,8 @@ def view_of(s, v):
 
 @inlined
 def _copy_cluster(view, source, target):
-    width = view[WIDTH]
-    table = floats_at(view[TABLE])
+    width = view_at(view).width
+    table = view_at(view).table
     for q in range(width):
         table[target * width + q] = table[source * width + q]
 
@@ -55,8 +39,8 @@ def weigh_in_views(head, rows, n_rows, slots, m, owns, stride, out):
     s = memory_at(head)
     for v in range(s.n_views):
         view = view_of(s, v)
-        if view[UNIT_STARTS] == 0:
-            call_weigh(view[WEIGH], view, rows, n_rows, slots, m, owns, stride, out)
+        if not view_at(view).has_unit_starts:
+            view_at(view).weigh(view, rows, n_rows, slots, m, owns, stride, out)
         else:
             for t in range(n_rows):
                 _weigh_unit(view, rows[t], slots, m, shifted(owns, t), stride, shifted(out, t))
@@ -65,22 +49,22 @@ def weigh_in_views(head, rows, n_rows, slots, m, owns, stride, out):
 @inlined
 def _weigh_unit(view, unit, slots, m, own, stride, out):
     """Weigh a unit: a sum of log predictives of its rows, each given the rows before it."""
-    rows = ints_at(view[UNIT_ROWS])
-    start, stop = ints_at(view[UNIT_STARTS])[unit], ints_at(view[UNIT_STARTS])[unit + 1]
+    rows = view_at(view).unit_rows
+    start, stop = view_at(view).unit_starts[unit], view_at(view).unit_starts[unit + 1]
     if stop - start == 1:
-        call_weigh(view[WEIGH], view, shifted(rows, start), 1, slots, m, own, stride, out)
+        view_at(view).weigh(view, shifted(rows, start), 1, slots, m, own, stride, out)
     elif stop > start:
         for j in range(m):
             if slots[j] == own[0]:
                 # The caller takes the unit out, and asks again.
                 out[j * stride] = math.nan
                 continue
-            _copy_cluster(view, slots[j], view[SPARE])
+            _copy_cluster(view, slots[j], view_at(view).spare)
             spare = shifted(view, SPARE)
             for t in range(start, stop):
-                call_weigh(view[WEIGH], view, shifted(rows, t), 1, spare, 1, own, 1, shifted(out, j * stride))
+                view_at(view).weigh(view, shifted(rows, t), 1, spare, 1, own, 1, shifted(out, j * stride))
                 if t + 1 < stop:
-                    call_change(view[CHANGE], view, rows[t], view[SPARE], 1.0)
+                    view_at(view).change(view, rows[t], view_at(view).spare, 1.0)
 
 
 @c_function(HEAD.signature("change_in_views"))
@@ -90,12 +74,12 @@ def change_in_views(head, i, k, sign):
     lost = 0
     for v in range(s.n_views):
         view = view_of(s, v)
-        if view[UNIT_STARTS] == 0:
-            lost += call_change(view[CHANGE], view, i, k, sign)
+        if not view_at(view).has_unit_starts:
+            lost += view_at(view).change(view, i, k, sign)
         else:
-            starts, rows = ints_at(view[UNIT_STARTS]), ints_at(view[UNIT_ROWS])
+            starts, rows = view_at(view).unit_starts, view_at(view).unit_rows
             for t in range(starts[i], starts[i + 1]):
-                lost += call_change(view[CHANGE], view, rows[t], k, sign)
+                lost += view_at(view).change(view, rows[t], k, sign)
     return lost
 
 
@@ -105,16 +89,16 @@ def gather_in_views(head, k, members, m, fresh):
     s = memory_at(head)
     for v in range(s.n_views):
         view = view_of(s, v)
-        if view[UNIT_STARTS] == 0:
-            call_gather(view[GATHER], view, k, members, m, fresh)
+        if not view_at(view).has_unit_starts:
+            view_at(view).gather(view, k, members, m, fresh)
         else:
-            starts, rows, room = ints_at(view[UNIT_STARTS]), ints_at(view[UNIT_ROWS]), ints_at(view[ROOM])
+            starts, rows, room = view_at(view).unit_starts, view_at(view).unit_rows, view_at(view).room
             found = 0
             for t in range(m):
                 for r in range(starts[members[t]], starts[members[t] + 1]):
                     room[found] = rows[r]
                     found += 1
-            call_gather(view[GATHER], view, k, room, found, fresh)
+            view_at(view).gather(view, k, room, found, fresh)
 
 
 @c_function(HEAD.signature("unite_in_views"))
@@ -123,7 +107,7 @@ def unite_in_views(head, k, j):
     s = memory_at(head)
     for v in range(s.n_views):
         view = view_of(s, v)
-        call_merge(view[MERGE], view, k, j)
+        view_at(view).merge(view, k, j)
 
 
 @c_function(HEAD.signature("log_evidence_in_views"))
@@ -133,7 +117,7 @@ def log_evidence_in_views(head, k):
     total = 0.0
     for v in range(s.n_views):
         view = view_of(s, v)
-        total += call_evidence(view[EVIDENCE], view, k)
+        total += view_at(view).evidence(view, k)
     return total
 
 
