@@ -20,23 +20,19 @@ from pymc_dpgmm.native.compiled import (
     inlined,
     shifted,
 )
+from pymc_dpgmm.sampler.many_rows.quadratics import FIELDS as QUADRATIC_FIELDS
 from pymc_dpgmm.sampler.many_rows.quadratics import (
-    COLUMNS,
-    IS_DIAGONAL,
-    ROWS,
-    STRIDE,
     add_quadratic,
     begin_densities,
     read_block,
 )
-from pymc_dpgmm.sampler.many_rows.quadratics import FIELDS as QUADRATIC_FIELDS
 from pymc_dpgmm.sampler.state.templates import view_at
 
 # A quadratic view with the centres of clusters, the sums of weighted differences from these, and the sums of their
 # products, packed triangles or diagonals.
 MOMENTS = Block(**QUADRATIC_FIELDS, centre=blocks.FLOATS, first=blocks.FLOATS, second=blocks.FLOATS)
 MOMENTS_LENGTH = len(MOMENTS)
-CENTRE, FIRST, SECOND = MOMENTS.places("centre", "first", "second")
+moments_at = MOMENTS.reader()
 # Smaller log ratios of responsibilities are replaced by this one: the product with a share of 0 must be 0.
 _LEAST = -708.0
 
@@ -70,13 +66,14 @@ def _normalize(size, n_clusters, densities, largest, total, dot):
 @inlined
 def _add_moments(view, first, size, n_clusters, densities, product, columns):
     """Add the weighted moments of rows about the centres of clusters."""
-    rows, stride, d = floats_at(view[ROWS]), view[STRIDE], view[COLUMNS]
-    is_diagonal = view[IS_DIAGONAL] != 0
+    v = moments_at(view)
+    rows, stride, d = v.rows, v.stride, v.n_columns
+    is_diagonal = v.is_diagonal != 0
     length = d if is_diagonal else d * (d + 1) // 2
     for k in range(n_clusters):
         weight = shifted(densities, k * size)
-        centre = shifted(floats_at(view[CENTRE]), k * d)
-        means, products = shifted(floats_at(view[FIRST]), k * d), shifted(floats_at(view[SECOND]), k * length)
+        centre = shifted(v.centre, k * d)
+        means, products = shifted(v.first, k * d), shifted(v.second, k * length)
         heaviest = 0.0
         for r in range(size):
             heaviest = max(heaviest, weight[r])

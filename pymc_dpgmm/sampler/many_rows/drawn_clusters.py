@@ -24,9 +24,7 @@ from pymc_dpgmm.native.compiled import (
     address_of,
     c_function,
     called_at,
-    floats_at,
     inlined,
-    ints_at,
     shifted,
 )
 from pymc_dpgmm.sampler.many_rows.quadratics import (
@@ -61,13 +59,7 @@ DRAWS = Block(
     uniform_key=NUMBER,
     rows_of_block=NUMBER,
 )
-LABELS, SLOTS, PRIORITIES, LOG_WEIGHTS, VIEWS = DRAWS.places(
-    "labels", "slots", "priorities", "log_weights", "views"
-)
-ENDS, SUPER_CLUSTERS, N_SUPER_CLUSTERS, N_QUADRATIC = DRAWS.places(
-    "ends", "super_clusters", "n_super_clusters", "n_quadratic"
-)
-ORDER_KEY, UNIFORM_KEY, ROWS_OF_BLOCK = DRAWS.places("order_key", "uniform_key", "rows_of_block")
+draws_at = DRAWS.reader()
 VIEW_LENGTH = len(QUADRATIC)
 
 
@@ -304,7 +296,7 @@ def log_gamma_numbers(rng: np.random.Generator, shape: np.ndarray) -> np.ndarray
 @inlined
 def put_in_lists(draws, start, stop, rows, begins):
     """List the numbers of rows, one super-cluster after the other; ``begins`` tells where each list begins."""
-    slots, of_slots, n = ints_at(draws[LABELS]), ints_at(draws[SUPER_CLUSTERS]), draws[N_SUPER_CLUSTERS]
+    slots, of_slots, n = draws_at(draws).labels, draws_at(draws).super_clusters, draws_at(draws).n_super_clusters
     begins[0], begins[n] = 0, stop - start
     if n == 1:
         for i in range(start, stop):
@@ -332,10 +324,10 @@ def list_rows(draws, start, stop, rows, begins):
 @inlined
 def _weigh(draws, rows, size, first_cluster, n_clusters, given, scratch):
     """Write log weights and densities (K, size) of rows in clusters to the beginning of ``scratch``."""
-    views, n_views = ints_at(draws[VIEWS]), draws[N_QUADRATIC]
+    views, n_views = draws_at(draws).views, draws_at(draws).n_quadratic
     found = shifted(scratch, n_clusters * size)
     columns = shifted(found, 4 * size)
-    begin_densities(shifted(floats_at(draws[LOG_WEIGHTS]), first_cluster), given, size, n_clusters, scratch)
+    begin_densities(shifted(draws_at(draws).log_weights, first_cluster), given, size, n_clusters, scratch)
     for v in range(n_views):
         view = shifted(views, v * VIEW_LENGTH)
         read_listed(view, rows, size, columns)
@@ -345,7 +337,7 @@ def _weigh(draws, rows, size, first_cluster, n_clusters, given, scratch):
 @c_function(NOTHING(INTS, INTS, INT, INT, FLOATS))
 def weigh_listed(draws, rows, size, given, scratch):
     """Write log weights and densities (K, size) of a block of rows in all clusters to ``scratch``."""
-    _weigh(draws, rows, size, 0, ints_at(draws[ENDS])[draws[N_SUPER_CLUSTERS]], given, scratch)
+    _weigh(draws, rows, size, 0, draws_at(draws).ends[draws_at(draws).n_super_clusters], given, scratch)
 
 
 @inlined
@@ -370,12 +362,12 @@ def draw_listed(draws, g, rows, n_rows, block, given, scratch):
 
     ``given`` is 0, or the address of log densities (K, block) of one block of rows.
     """
-    slots, ends = ints_at(draws[LABELS]), ints_at(draws[ENDS])
+    slots, ends = draws_at(draws).labels, draws_at(draws).ends
     first_cluster, n_clusters = ends[g], ends[g + 1] - ends[g]
     # In the order of the leaders.
-    names = shifted(ints_at(draws[SLOTS]), first_cluster)
-    priorities = shifted(ints_at(draws[PRIORITIES]), first_cluster)
-    order_key, uniform_key = draws[ORDER_KEY], draws[UNIFORM_KEY]
+    names = shifted(draws_at(draws).slots, first_cluster)
+    priorities = shifted(draws_at(draws).priorities, first_cluster)
+    order_key, uniform_key = draws_at(draws).order_key, draws_at(draws).uniform_key
     n_moved = 0
     for first in range(0, n_rows, block):
         size = min(block, n_rows - first)

@@ -33,13 +33,12 @@ from pymc_dpgmm.native.compiled import (
 from pymc_dpgmm.native.threads import Threads, lent
 from pymc_dpgmm.sampler.many_rows import super_clusters
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import (
-    N_SUPER_CLUSTERS,
-    ROWS_OF_BLOCK,
     DrawnClusters,
     LabelDraws,
     call_draw_listed,
     draw_clusters,
     draw_listed,
+    draws_at,
     put_in_lists,
 )
 from pymc_dpgmm.sampler.state.memory import DISCOUNT, memory_at
@@ -228,9 +227,9 @@ def draw_chunks(draw, gather, draws, scratch, head, stride, rows, begins, ends, 
     while c < n_chunks:
         first, last = ends[c], ends[c + 1]
         put_in_lists(draws, first, last, rows, begins)
-        for g in range(draws[N_SUPER_CLUSTERS]):
+        for g in range(draws_at(draws).n_super_clusters):
             own, n_rows = shifted(rows, begins[g]), begins[g + 1] - begins[g]
-            n_moved += call_draw_listed(draw, draws, g, own, n_rows, draws[ROWS_OF_BLOCK], 0, scratch)
+            n_moved += call_draw_listed(draw, draws, g, own, n_rows, draws_at(draws).rows_of_block, 0, scratch)
         _call_gather_chunk(
             gather, head, stride * (1 + c), stride, first, last, rows, shifted(parts, 3 * stride * c)
         )

@@ -21,7 +21,7 @@ FIELDS: dict[str, str | int] = {
     "root": blocks.FLOATS,
 }
 QUADRATIC = Block(**FIELDS)
-ROWS, STRIDE, COLUMNS, IS_DIAGONAL, SHIFT, ROOT = QUADRATIC.places(*FIELDS)
+quadratic_at = QUADRATIC.reader()
 
 
 def rows_of_block(n_clusters: int, n_columns: int) -> int:
@@ -47,8 +47,9 @@ def begin_densities(log_weights, given, size, n_clusters, densities):
 @inlined
 def read_block(view, first, size, columns):
     """Write the columns (d, size) of the rows from ``first`` on."""
-    rows, stride = floats_at(view[ROWS]), view[STRIDE]
-    for j in range(view[COLUMNS]):
+    v = quadratic_at(view)
+    rows, stride = v.rows, v.stride
+    for j in range(v.n_columns):
         own = shifted(columns, j * size)
         for r in range(size):
             own[r] = rows[(first + r) * stride + j]
@@ -57,8 +58,9 @@ def read_block(view, first, size, columns):
 @inlined
 def read_listed(view, listed, size, columns):
     """Write the columns (d, size) of the listed rows."""
-    rows, stride = floats_at(view[ROWS]), view[STRIDE]
-    for j in range(view[COLUMNS]):
+    v = quadratic_at(view)
+    rows, stride = v.rows, v.stride
+    for j in range(v.n_columns):
         own = shifted(columns, j * size)
         for r in range(size):
             own[r] = rows[listed[r] * stride + j]
@@ -67,13 +69,13 @@ def read_listed(view, listed, size, columns):
 @inlined
 def add_quadratic(view, size, first_cluster, n_clusters, columns, found, densities):
     """Add to ``densities`` (K, size) minus half of |root (x - mean)|^2 of rows in some clusters, given columns."""
-    d = view[COLUMNS]
-    width = d if view[IS_DIAGONAL] != 0 else d * d
-    shift = shifted(floats_at(view[SHIFT]), first_cluster * d)
-    root = shifted(floats_at(view[ROOT]), first_cluster * width)
+    v = quadratic_at(view)
+    d, is_diagonal = v.n_columns, v.is_diagonal != 0
+    width = d if is_diagonal else d * d
+    shift, root = shifted(v.shift, first_cluster * d), shifted(v.root, first_cluster * width)
     for k in range(n_clusters):
         out = shifted(densities, k * size)
-        if view[IS_DIAGONAL] != 0:
+        if is_diagonal:
             for j in range(d):
                 a, b = root[k * d + j], shift[k * d + j]
                 own = shifted(columns, j * size)

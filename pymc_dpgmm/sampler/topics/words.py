@@ -20,7 +20,7 @@ import math
 import numpy as np
 
 from pymc_dpgmm.native import blocks
-from pymc_dpgmm.native.arithmetic import SMALLEST, Bits, uniform
+from pymc_dpgmm.native.arithmetic import SMALLEST, uniform
 from pymc_dpgmm.native.blocks import NUMBER, Block
 from pymc_dpgmm.native.compiled import (
     FLOAT,
@@ -69,9 +69,6 @@ HEAD = Block(
     odds=blocks.FLOATS,
     weights=blocks.FLOATS,
     numbers=blocks.FLOATS,
-)
-N_DOCUMENTS, N_TOPICS, IS_OPEN, DOCUMENT, TOKEN, N_MOVED, N_FREE, NEXT_DOUBLE, BIT_STATE = HEAD.places(
-    "n_documents", "n_topics", "is_open", "document", "token", "n_moved", "n_free", "next_double", "bit_state"
 )
 # Places in ``numbers``: the sum of eta, the share of topics without tokens, and gamma.
 ETA_SUM, REST, GAMMA = range(3)
@@ -152,21 +149,21 @@ def _join(s, start, w, k, eta_sum):
 
 
 @inlined
-def _close(s, head, k):
+def _close(s, k):
     """Take the share of a topic back, which has no tokens any more."""
     s.numbers[REST] += s.shares[k]
     s.shares[k] = 0.0
     s.own[k] = 0.0
     s.odds[k] = 0.0
-    s.free[head[N_FREE]] = k
-    head[N_FREE] += 1
+    s.free[s.n_free] = k
+    s.n_free += 1
 
 
 @inlined
-def _open(s, head, bits, alpha):
+def _open(s, bits, alpha):
     """Give a share to a free topic, and return it."""
-    head[N_FREE] -= 1
-    k = s.free[head[N_FREE]]
+    s.n_free -= 1
+    k = s.free[s.n_free]
     left = s.numbers[REST] * math.exp(math.log1p(-uniform(bits)) / s.numbers[GAMMA])
     s.shares[k] = max(s.numbers[REST] - left, SMALLEST)
     s.numbers[REST] = left
@@ -192,12 +189,12 @@ def scan_words(head):
         0, or 1 where a topic may have to be opened and none is free.
     """
     s = tokens_at(head)
-    bits = Bits(head[NEXT_DOUBLE], head[BIT_STATE])
-    n_topics = head[N_TOPICS]
-    is_open = head[IS_OPEN] == 1
+    bits = s.bits
+    n_topics = s.n_topics
+    is_open = s.is_open == 1
     eta_sum = s.numbers[ETA_SUM]
-    while head[DOCUMENT] < head[N_DOCUMENTS]:
-        j = head[DOCUMENT]
+    while s.document < s.n_documents:
+        j = s.document
         alpha = s.group_alphas[j]
         for k in range(n_topics):
             s.own[k] = alpha * s.shares[k]
@@ -207,10 +204,10 @@ def scan_words(head):
             s.odds[k] = s.own[k] / (s.totals[k] + eta_sum)
         sum_of_odds = _sum_of(s.odds, n_topics)
         moved = 0
-        for t in range(s.starts[j] + head[TOKEN], s.starts[j + 1]):
-            if is_open and head[N_FREE] == 0:
-                head[TOKEN] = t - s.starts[j]
-                head[N_MOVED] += moved
+        for t in range(s.starts[j] + s.token, s.starts[j + 1]):
+            if is_open and s.n_free == 0:
+                s.token = t - s.starts[j]
+                s.n_moved += moved
                 return 1
             w = s.words[t]
             old = s.labels[t]
@@ -224,7 +221,7 @@ def scan_words(head):
                 while s.topics[start + place] != old:
                     place += 1
                 _leave(s, start, w, place, old, eta_sum)
-                _close(s, head, old)
+                _close(s, old)
                 odds_old = 0.0
                 sum_of_odds = _sum_of(s.odds, n_topics)
             n = s.lengths[w]
@@ -246,7 +243,7 @@ def scan_words(head):
             elif u < total + other or not is_open:
                 new = _find_odds(s.odds, n_topics, (u - total) / eta, old, odds_old)
             else:
-                new = _open(s, head, bits, alpha)
+                new = _open(s, bits, alpha)
             if new != old or has_left:
                 before = s.odds[old] + s.odds[new]
                 if not has_left:
@@ -258,9 +255,9 @@ def scan_words(head):
                     sum_of_odds += s.odds[old] + s.odds[new] - before
                 s.labels[t] = new
                 moved += 1
-        head[N_MOVED] += moved
-        head[TOKEN] = 0
-        head[DOCUMENT] += 1
+        s.n_moved += moved
+        s.token = 0
+        s.document += 1
     return 0
 
 
@@ -303,7 +300,7 @@ def log_words(head, n_words):
                 product = 1.0
     total += math.log(product)
     eta_sum = s.numbers[ETA_SUM]
-    for k in range(head[N_TOPICS]):
+    for k in range(s.n_topics):
         total -= log_rising(eta_sum, s.totals[k])
     return total
 
@@ -312,14 +309,14 @@ def log_words(head, n_words):
 def log_topics(head):
     """Log probability of all topics given the shares of the last scan, and the alphas of groups."""
     s = tokens_at(head)
-    n_topics = head[N_TOPICS]
+    n_topics = s.n_topics
     shares = 0.0
     for k in range(n_topics):
         shares += s.shares[k]
         s.own[k] = 0.0
     total = 0.0
     product = 1.0
-    for j in range(head[N_DOCUMENTS]):
+    for j in range(s.n_documents):
         alpha = s.group_alphas[j]
         n = s.starts[j + 1] - s.starts[j]
         for t in range(s.starts[j], s.starts[j + 1]):
@@ -363,7 +360,7 @@ class Words:
         self.numbers = np.zeros(3)
         self.group_alphas = np.ones(groups.n_groups)
         self.head = np.zeros(len(HEAD), dtype=np.int64)
-        self.head[N_DOCUMENTS] = groups.n_groups
+        self._tell(n_documents=groups.n_groups)
         self.set_eta(eta)
         self.set_labels(np.zeros(len(words), dtype=np.int64), 1)
 
@@ -377,7 +374,11 @@ class Words:
     @property
     def n_topics(self) -> int:
         """Number of topics that there is room for."""
-        return int(self.head[N_TOPICS])
+        return int(self.head[HEAD.place("n_topics")])
+
+    def _tell(self, **numbers: int) -> None:
+        for name, value in numbers.items():
+            self.head[HEAD.place(name)] = value
 
     def _point(self) -> None:
         for name in HEAD.arrays:
@@ -399,7 +400,7 @@ class Words:
         self._point()
 
     def _make_room(self, n_topics: int) -> None:
-        self.head[N_TOPICS] = n_topics
+        self._tell(n_topics=n_topics)
         self.lengths = np.zeros(len(self.eta), dtype=np.int32)
         self.own, self.odds, self.weights, self.totals = np.zeros((4, n_topics))
         self.free = np.zeros(n_topics, dtype=np.int64)
@@ -417,7 +418,7 @@ class Words:
     def _list_free(self) -> None:
         free = np.flatnonzero(self.totals == 0.0)[::-1]
         self.free[: len(free)] = free
-        self.head[N_FREE] = len(free)
+        self._tell(n_free=len(free))
 
     def scan(
         self,
@@ -440,9 +441,9 @@ class Words:
             Under a hierarchical Dirichlet process, the share of all topics without tokens, and gamma; topics can
             then be opened. Where ``gamma`` is 0, none is opened or closed.
         """
-        self.head[[NEXT_DOUBLE, BIT_STATE]] = bits_of_generator(rng)
-        self.head[[DOCUMENT, TOKEN, N_MOVED, N_FREE]] = 0
-        self.head[IS_OPEN] = int(gamma > 0.0)
+        self.head[HEAD.places("next_double", "bit_state")] = bits_of_generator(rng)
+        self._tell(document=0, token=0, n_moved=0, n_free=0)
+        self._tell(is_open=int(gamma > 0.0))
         self.numbers[[REST, GAMMA]] = rest, gamma
         self.group_alphas[:] = group_alphas
         self.shares[:] = shares
@@ -450,7 +451,7 @@ class Words:
             self._list_free()
         while scan_words(self.address):
             self.grow()
-        return int(self.head[N_MOVED])
+        return int(self.head[HEAD.place("n_moved")])
 
     @property
     def rest(self) -> float:
