@@ -55,7 +55,9 @@ class RowInformation:
         gain = 2.0 / (self.n_learnt + 1)
         middle, squares, slope, bend = self._means
         least = LEAST_DISTANCE * np.maximum(1.0, np.abs(rows))
-        slopes, bends = _derivatives(log_density, rows, np.maximum(DISTANCE * np.sqrt(squares), least))
+        # Rows, and places near them, may be impossible.
+        with np.errstate(invalid="ignore", over="ignore"):
+            slopes, bends = _derivatives(log_density, rows, np.maximum(DISTANCE * np.sqrt(squares), least))
         # Next to a bound of its support nothing is known of a row.
         is_known = np.isfinite(slopes).all(axis=1) & np.isfinite(bends).all(axis=(1, 2))
         slope[is_known] += gain * (slopes - slope)[is_known]
