@@ -80,8 +80,11 @@ def test_steps_draw_the_same_in_a_process_that_they_are_sent_to(kind, process, m
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_draws_of_processes_are_those_of_one_core(kind, method):
+def test_draws_of_processes_are_those_of_one_core(kind, method, monkeypatch):
     """Protects everything that ``pm.sample`` sends to processes, whichever way they begin."""
+    # See above; processes read the environment.
+    monkeypatch.setattr(pytensor.config, "numba__fastmath", False)
+    monkeypatch.setenv("PYTENSOR_FLAGS", "numba__fastmath=False")
     if method not in multiprocessing.get_all_start_methods():
         pytest.skip(f"{sys.platform} begins no processes by {method}")
     options = {"tune": 20, "chains": 2, "random_seed": 1}
