@@ -30,7 +30,7 @@ from pymc_dpgmm.partitions.priors import GibbsType, chinese_restaurant, log_eppf
 from pymc_dpgmm.sampler.moves.sweep import plan_moves, run_sweeps
 from pymc_dpgmm.sampler.state.all_clusters import write_labels
 from pymc_dpgmm.sampler.state.marginal import MarginalLikelihood
-from pymc_dpgmm.sampler.state.memory import NEEDS_ROOM, memory_at
+from pymc_dpgmm.sampler.state.memory import HEAD, NEEDS_ROOM, memory_at
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.table_functions import function_of
@@ -159,7 +159,7 @@ def record_codes(
     """
     state.use(rng)
     codes, labels = np.empty(n_draws, dtype=np.int64), np.empty(state.n, dtype=np.int64)
-    state.tell(sweep=0, phase=0, position=0)
+    HEAD.set(state.head, sweep=0, phase=0, position=0)
     plan_moves(state, numbers[1:])
     kernels = run_sweeps.address, write_labels.address, numbers[0], int(metropolized)
     start = 0

@@ -319,7 +319,9 @@ def test_fields_of_a_block_are_set_and_called():
     given = {"masses": masses, "scaled": scaled.address, "counted": counted.address}
     head = CALLING.filled(n=7, **given, other=0)
     assert call_fields(address_of(head)) == 2.5 * 104 + 2 + 2 * 0.25
-    assert head[0] == 104
+    assert CALLING.get(head, "n") == 104
+    CALLING.set(head, n=3, masses=(heavier := np.array([2.0])))
+    assert call_fields(address_of(head)) == 2.5 * 100 + 2 + 2 * heavier[0]
     assert call_fields(address_of(CALLING.filled(n=7, **given, other=scaled.address))) == -1.0
 
 

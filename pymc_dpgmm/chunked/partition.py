@@ -32,6 +32,7 @@ from pymc_dpgmm.sampler.many_rows.drawn_clusters import DrawnClusters, draw_clus
 from pymc_dpgmm.sampler.many_rows.leader_sweep import LAST
 from pymc_dpgmm.sampler.moves.scans import scan_rows
 from pymc_dpgmm.sampler.moves.sweep import make_moves
+from pymc_dpgmm.sampler.state.memory import HEAD
 from pymc_dpgmm.sampler.state.state import WHY_NO_DENSITY, State
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.templates import N_BEFORE_CACHE
@@ -280,7 +281,8 @@ class ChunkedPartition:
             most = MOST_ROWS if has_all else scheme.most_small
             least = min(scheme.least_carved, most)
             n_moved += carvings_in_part(rng, state, founders, is_scanned, share, n, least, most)
-        state.tell(most_divided=LARGEST_DIVIDED if has_all else min(LARGEST_DIVIDED, scheme.most_small))
+        most_divided = LARGEST_DIVIDED if has_all else min(LARGEST_DIVIDED, scheme.most_small)
+        HEAD.set(state.head, most_divided=most_divided)
         make_moves(rng, state, scheme.n_moves, scheme.n_sequential if has_all else 0)
         self._take(state, gathered, before, clusters, next_key)
         return n_moved

@@ -6,7 +6,7 @@ merges (``sweep_splits.py``), on atoms in their free form.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,7 +55,6 @@ from pymc_dpgmm.sampler.atoms.sweep_splits import try_split_or_merge
 from pymc_dpgmm.sampler.state.memory import memory_at
 
 Shape = int | tuple[int, ...]
-_STOP = SCAN.place("stop")
 # What sweeps count.
 COUNTED = ("n_moved", *TALLY)
 
@@ -220,7 +219,8 @@ class CompiledSweeps:
         self._head = SWEEP.filled(**dict.fromkeys(SWEEP.fields, 0))
         self._scan = SCAN.filled(**dict.fromkeys(SCAN.fields, 0))
         density, by_row, *of_bases = self._entries
-        self._set(
+        SWEEP.set(
+            self._head,
             n=self._n,
             n_rows=len(of_row),
             n_free=n_free,
@@ -238,7 +238,7 @@ class CompiledSweeps:
             )
             for (own, _), bounds, e in zip(discrete, self._bounds, of_bases, strict=True)
         ]
-        self._scan[SCAN.places("n", "n_auxiliary")] = self._n, n_auxiliary
+        SCAN.set(self._scan, n=self._n, n_auxiliary=n_auxiliary)
         self._of_sweep: dict[str, np.ndarray] = {}
         self._of_scan: dict[str, np.ndarray] = {}
         self._log_new = np.zeros(0)
@@ -275,10 +275,10 @@ class CompiledSweeps:
         self._reach(len(free) + self._m)
         memory = self._of_sweep
         memory["labels"][:], memory["atoms"][: len(free)] = labels, free
-        self._set(n_clusters=len(free))
+        SWEEP.set(self._head, n_clusters=len(free))
         bits = bits_of_generator(rng)
-        self._set(next_double=bits[0], bit_state=bits[1])
-        self._scan[SCAN.places("next_double", "bit_state")] = bits
+        SWEEP.set(self._head, next_double=bits[0], bit_state=bits[1])
+        SCAN.set(self._scan, next_double=bits[0], bit_state=bits[1])
         points = memory["points"][:1]
         of_atoms = [[points, memory["row_labels"]], [memory["pool"][:1]], *([points] for _ in self._discrete)]
         # They are kept, since the blocks have their addresses.
@@ -286,7 +286,7 @@ class CompiledSweeps:
         self._inputs = [
             words_of([*own, *call.values], call.entry.kinds) for own, call in zip(of_atoms, calls, strict=True)
         ]
-        self._set(density_inputs=address_of(self._inputs[0]), rows_inputs=address_of(self._inputs[1]))
+        SWEEP.set(self._head, density_inputs=self._inputs[0], rows_inputs=self._inputs[1])
         self._point_discrete()
 
     def sweep(
@@ -326,8 +326,8 @@ class CompiledSweeps:
         n_taken = counts.n_taken(is_tuning)
         fresh = take(n_taken) if n_taken else np.empty((0, self._d))
         self._keep(splits_of=np.array(counts.n_splits[::-1]), fresh=fresh)
-        self._set(n_scans=counts.n_scans, n_hamiltonian=counts.n_hamiltonian, is_tuning=int(is_tuning))
-        self._set(phase=SWEEP_BEGINS, n_left=n_sweeps, n_fresh=counts.n_fresh, next_fresh=0)
+        SWEEP.set(self._head, n_scans=counts.n_scans, n_hamiltonian=counts.n_hamiltonian, is_tuning=int(is_tuning))
+        SWEEP.set(self._head, phase=SWEEP_BEGINS, n_left=n_sweeps, n_fresh=counts.n_fresh, next_fresh=0)
         self._know_prior(prior)
         while (ended := sweep(address_of(self._head))) != DONE:
             self._check()
@@ -336,11 +336,11 @@ class CompiledSweeps:
                 self._point_beside()
             elif ended == NEEDS_MEMORY:
                 self._reach(n_clusters + max(n_fresh, max(counts.n_splits) + 1))
-            elif self._head[SWEEP.place("phase")] == SPLITS:
+            elif SWEEP.get(self._head, "phase") == SPLITS:
                 # What is left of the scan are too few, and are not looked at.
-                stop = int(self._scan[_STOP])
-                self._scan[SCAN.place("next")] = stop
-                self._set(weighed=stop)
+                stop = SCAN.get(self._scan, "stop")
+                SCAN.set(self._scan, next=stop)
+                SWEEP.set(self._head, weighed=stop)
                 self._add(take(POOL))
             else:
                 self._add(take(counts.n_fresh))
@@ -356,7 +356,7 @@ class CompiledSweeps:
     def _point_discrete(self) -> None:
         """Write where the blocks of discrete values are, and what they need."""
         for own, inputs in zip(self._discrete, self._inputs[2:], strict=True):
-            own[DISCRETE.places("inputs", "outputs")] = address_of(inputs), address_of(self._outputs[2])
+            DISCRETE.set(own, inputs=inputs, outputs=self._outputs[2])
         self._keep(discrete=np.array(self._discrete, dtype=np.int64).ravel())
 
     def _check(self) -> None:
@@ -367,7 +367,7 @@ class CompiledSweeps:
 
     @property
     def _n_clusters(self) -> int:
-        return int(self._head[SWEEP.place("n_clusters")])
+        return SWEEP.get(self._head, "n_clusters")
 
     @property
     def labels(self) -> np.ndarray:
@@ -388,48 +388,43 @@ class CompiledSweeps:
     def take_counts(self) -> dict[str, int]:
         """Return what has been counted since the last call: rows that moved, splits and merges."""
         counts = dict(zip(COUNTED, self._head[SWEEP.places(*COUNTED)].tolist(), strict=True))
-        self._set(**dict.fromkeys(COUNTED, 0))
+        SWEEP.set(self._head, **dict.fromkeys(COUNTED, 0))
         return counts
 
     def _point_beside(self) -> None:
         """Have room for another cluster of the collapsed mixtures, and write where their memory is."""
         if self._beside is None:
-            self._set(beside=0)
-            self._scan[SCAN.place("beside")] = 0
+            SWEEP.set(self._head, beside=0)
+            SCAN.set(self._scan, beside=0)
             return
         state = self._beside.roomy()
-        calls = {"leave_beside": leave_beside.address, "join_beside": join_beside.address}
-        self._set(beside=state.address, slots_beside=address_of(state.slots), **calls)
-        self._set(evidence_beside=evidence_beside.address, odds_beside=odds_beside.address)
+        calls: dict[str, Any] = {"leave_beside": leave_beside.address, "join_beside": join_beside.address}
+        SWEEP.set(self._head, beside=state.address, slots_beside=state.slots, **calls)
+        SWEEP.set(self._head, evidence_beside=evidence_beside.address, odds_beside=odds_beside.address)
         calls["weigh_beside"] = weigh_beside.address
         self._weights_beside = np.zeros(state.capacity + 1)
-        calls |= {"beside": state.address, "weights_beside": address_of(self._weights_beside)}
-        for name, value in calls.items():
-            self._scan[SCAN.place(name)] = value
-
-    def _set(self, **fields: int) -> None:
-        for name, value in fields.items():
-            self._head[SWEEP.place(name)] = value
+        calls |= {"beside": state.address, "weights_beside": self._weights_beside}
+        SCAN.set(self._scan, **calls)
 
     def _keep(self, **arrays: np.ndarray) -> None:
         """Take arrays as memory of the sweep."""
         for name, array in arrays.items():
             kept = self._of_sweep[name] = np.ascontiguousarray(array)
-            self._head[SWEEP.place(name)] = address_of(kept)
+            SWEEP.set(self._head, **{name: kept})
 
     def _add(self, free: np.ndarray) -> None:
         """Add fresh atoms to the pool."""
-        stop = int(self._scan[_STOP])
+        stop = SCAN.get(self._scan, "stop")
         self._reach(stop + len(free))
         self._of_sweep["pool"][stop : stop + len(free)] = free
-        self._scan[_STOP] = stop + len(free)
+        SCAN.set(self._scan, stop=stop + len(free))
 
     def _know_prior(self, prior: GibbsType) -> None:
         length = min(self._capacity, self._n) + 1
         if len(self._log_new) != length or self._prior is not prior:
             self._prior, self._log_new = prior, log_seats_new(prior, length)
-            self._scan[SCAN.place("log_new")] = address_of(self._log_new)
-            self._set(log_new=address_of(self._log_new), n_log_new=length)
+            SCAN.set(self._scan, log_new=self._log_new)
+            SWEEP.set(self._head, log_new=self._log_new, n_log_new=length)
 
     def _reach(self, n_atoms: int) -> None:
         """Have room for some number of atoms."""
@@ -488,7 +483,7 @@ class CompiledSweeps:
                 else:
                     new[name] = array
         self._capacity = capacity
-        self._set(capacity=capacity)
+        SWEEP.set(self._head, capacity=capacity)
         self._connect()
 
     def _connect(self) -> None:
@@ -502,11 +497,10 @@ class CompiledSweeps:
         others = {"weights": rows.weights, "known": rows.known, "of_row": self._of_row, "scan": self._scan}
         others |= {"failed": self._failed, "density_outputs": self._outputs[0], "rows_outputs": self._outputs[1]}
         arrays = {name: array for name, array in memory.items() if name != "jacobians"} | others
-        self._set(**{name: address_of(array) for name, array in arrays.items()})
+        SWEEP.set(self._head, **arrays)
         of_scan = self._of_scan | {name: memory[name] for name in ("labels", "densities")}
         of_scan |= {"weights": rows.weights, "known": rows.known}
-        for name, array in of_scan.items():
-            self._scan[SCAN.place(name)] = address_of(array)
+        SCAN.set(self._scan, **of_scan)
         if self._inputs:
             self._inputs[0][0] = address_of(memory["points"])
             self._inputs[0][3] = address_of(memory["row_labels"])

@@ -11,9 +11,6 @@ from pymc_dpgmm.sampler.state.choices import choose
 from pymc_dpgmm.sampler.state.memory import DONE, NEEDS_ROOM, memory_at, prior_of
 from pymc_dpgmm.sampler.state.slots import free_slot, join, leave, take_slot
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.state.templates import (
-    view_at,
-)
 from pymc_dpgmm.sampler.state.views import view_of
 
 
@@ -42,18 +39,18 @@ def impute_rows(head, incomplete, n_incomplete):
         weights[n_clusters] = log_seat_new(prior, n_clusters)
         for v in range(s.n_views):
             view = view_of(s, v)
-            if not view_at(view).has_absent:
+            if not view.has_absent:
                 row = shifted(incomplete, t)
-                view_at(view).weigh(view, row, 1, choices, n_clusters + 1, s.owns, 1, weights)
+                view.weigh(view.head, row, 1, choices, n_clusters + 1, s.owns, 1, weights)
             else:
                 for j in range(n_clusters + 1):
-                    weights[j] += view_at(view).present(view, i, choices[j])
+                    weights[j] += view.present(view.head, i, choices[j])
         choice = choose(s, weights, n_clusters + 1)
         target = choices[choice]
         for v in range(s.n_views):
             view = view_of(s, v)
-            if view_at(view).has_absent:
-                view_at(view).draw_absent(view, i, target, s.bits.next_double, s.bits.state)
+            if view.has_absent:
+                view.draw_absent(view.head, i, target, s.bits.next_double, s.bits.state)
         if choice == n_clusters:
             target = take_slot(s)
         join(s, i, target)

@@ -1,7 +1,6 @@
 """Slots and rings: which rows a slot has, how rows join and leave it, and which slots are in use."""
 
 from pymc_dpgmm.native.compiled import inlined
-from pymc_dpgmm.sampler.state.templates import view_at
 from pymc_dpgmm.sampler.state.views import change, copy_statistics, gather, merge, view_of
 
 
@@ -42,7 +41,7 @@ def rows_elsewhere(s, k):
     """Return how many rows of slot ``k`` are elsewhere."""
     away = s.n_elsewhere
     view = view_of(s, 0)
-    return int(view_at(view).table[(away + k) * view_at(view).width]) if k <= away else 0
+    return int(view.table[(away + k) * view.width]) if k <= away else 0
 
 
 @inlined

@@ -125,11 +125,11 @@ class State:
         self.log_v = self.log_components = np.zeros(0)
         self.views = np.zeros((max(len(views), 1), BLOCK_LENGTH), dtype=np.int64)
         self._bits: Any = None
-        self.tell(n=n, n_views=len(views), most_divided=LARGEST_DIVIDED, n_kinds=n_kinds)
+        HEAD.set(self.head, n=n, n_views=len(views), most_divided=LARGEST_DIVIDED, n_kinds=n_kinds)
         self._make_slots(capacity)
         self._point()
         if elsewhere is not None:
-            self.tell(n_elsewhere=n_clusters)
+            HEAD.set(self.head, n_elsewhere=n_clusters)
             for table, own in zip(self.tables, elsewhere, strict=True):
                 table.array[n_clusters + 1 : 2 * n_clusters + 1] = own.array[:n_clusters]
         self._fill(n_clusters)
@@ -142,12 +142,12 @@ class State:
     @property
     def capacity(self) -> int:
         """Number of slots."""
-        return int(self.head[HEAD.place("capacity")])
+        return HEAD.get(self.head, "capacity")
 
     @property
     def n_clusters(self) -> int:
         """Number of clusters."""
-        return int(self.head[HEAD.place("n_clusters")])
+        return HEAD.get(self.head, "n_clusters")
 
     @property
     def uses_scratch(self) -> bool:
@@ -194,7 +194,7 @@ class State:
         self.owns, self.lone = np.zeros(WEIGHED_AT_ONCE, dtype=np.int64), np.zeros(2, dtype=np.int64)
         self.lanes, self.shrinks = np.zeros(N_LANES), np.zeros(WEIGHED_AT_ONCE)
         self.listed = np.zeros(n_slots + 2, dtype=np.int64)
-        self.tell(capacity=capacity)
+        HEAD.set(self.head, capacity=capacity)
 
     def _make_group_slots(self) -> None:
         """Make room for what is kept of every slot of rows in groups."""
@@ -214,7 +214,8 @@ class State:
         self.half_counts = np.zeros(2 * groups.n_groups, dtype=np.int64)
         self.openers = np.ones(self.n, dtype=np.int64)
         self._make_group_slots()
-        self.tell(load_seats=load_seats.address, divide=divide_share.address, begin_sweep=begin_sweep.address)
+        functions = {"load_seats": load_seats, "divide": divide_share, "begin_sweep": begin_sweep}
+        HEAD.set(self.head, **{name: function.address for name, function in functions.items()})
         self._point()
 
     def set_grouping(
@@ -243,7 +244,7 @@ class State:
         if len(self.group_counts) != self.groups.n_groups * (self.capacity + 1):
             self._make_group_slots()
         self.group_alphas = np.array(group_alphas, dtype=np.float64)
-        self.tell(n_groups=self.groups.n_groups)
+        HEAD.set(self.head, n_groups=self.groups.n_groups)
         self.prior[[ALPHA, GAMMA]] = group_alphas[0], gamma
         self.prior[[LAW_SHAPE, LAW_RATE, GAMMA_SHAPE, GAMMA_RATE]] = laws
         if openers is not None:
@@ -263,17 +264,17 @@ class State:
         """
         self.guides = np.concatenate([np.zeros(0, dtype=np.int64), *sets])
         self.guide_starts = np.cumsum([0, *map(len, sets)])
-        self.tell(n_guides=len(sets))
+        HEAD.set(self.head, n_guides=len(sets))
         self._point_to(("guides", "guide_starts"))
 
     def leave_groups(self) -> None:
         """Forget that rows come in groups, until :meth:`set_grouping`."""
-        self.tell(n_groups=0)
+        HEAD.set(self.head, n_groups=0)
 
     @property
     def is_grouped(self) -> bool:
         """Whether rows join clusters by their groups."""
-        return bool(self.head[HEAD.place("n_groups")])
+        return HEAD.get(self.head, "n_groups") > 0
 
     def end_draw(self) -> None:
         """Draw which rows open tables, given the shares of the clusters, which are forgotten."""
@@ -286,27 +287,21 @@ class State:
         """
         self._point_to(HEAD.arrays)
         given = IN_VIEWS | PROVIDED if self.groups is None else IN_VIEWS | PROVIDED | PROVIDED_TO_GROUPS
-        self.tell(**{name: function.address for name, function in given.items()})
+        HEAD.set(self.head, **{name: function.address for name, function in given.items()})
         self._n_provided = len(PROVIDED)
-        self.tell(accumulate=accumulate_weights.address)
-        self.tell(n_log_v=len(self.log_v), n_log_components=len(self.log_components))
-
-    def tell(self, **fields: int) -> None:
-        """Set whole numbers of the head by their names."""
-        for name, value in fields.items():
-            self.head[HEAD.place(name)] = value
+        HEAD.set(self.head, accumulate=accumulate_weights.address)
+        HEAD.set(self.head, n_log_v=len(self.log_v), n_log_components=len(self.log_components))
 
     def _point_to(self, names: Sequence[str]) -> None:
         """Set the addresses of some arrays, and of the tables."""
-        for name in names:
-            self.head[HEAD.place(name)] = address_of(getattr(self, name))
+        HEAD.set(self.head, **{name: getattr(self, name) for name in names})
         for v, table in enumerate(self.tables):
             self.views[v] = table.block
         self.address = address_of(self.head)
 
     def _fill(self, n_clusters: int) -> None:
         """Set rings, sizes and statistics from ``slots``, which are 1..K."""
-        self.tell(n_clusters=n_clusters)
+        HEAD.set(self.head, n_clusters=n_clusters)
         fill(self.address)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -396,7 +391,7 @@ class State:
         """
         self.prior[: LAW_RATE + 1] = prior.alpha, prior.discount, prior.most, prior.reach, prior.extra, *law
         if has_weights(prior):
-            self.tell(series=log_series.address)
+            HEAD.set(self.head, series=log_series.address)
         if prior.log_v is not self.log_v and (has_weights(prior) or len(self.log_v)):
             self.log_v, self.log_components = prior.log_v, prior.log_components
             self._point()
@@ -404,7 +399,7 @@ class State:
     def take_prior(self, other: "State") -> None:
         """Take the prior on partitions that another state has, which may be one of another number of rows."""
         self.prior[:] = other.prior
-        self.tell(series=other.head[HEAD.place("series")])
+        HEAD.set(self.head, series=HEAD.get(other.head, "series"))
         self.log_v, self.log_components = other.log_v, other.log_components
         self._point()
 
@@ -534,7 +529,7 @@ class State:
                 f"the density of a row in a cluster of others is not a number: {WHY_NO_DENSITY}"
             )
         self.check_prior()
-        return int(self.head[HEAD.place("n_moved")])
+        return HEAD.get(self.head, "n_moved")
 
     def check_prior(self) -> None:
         """Raise an error if the series of a prior has been cut off where it must not be."""

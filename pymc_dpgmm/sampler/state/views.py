@@ -18,13 +18,13 @@ from pymc_dpgmm.sampler.state.templates import (
 @inlined
 def view_of(s, v):
     """Return the block of view ``v``."""
-    return shifted(s.views, v * BLOCK_LENGTH)
+    return view_at(shifted(s.views, v * BLOCK_LENGTH))
 
 
 @inlined
 def _copy_cluster(view, source, target):
-    width = view_at(view).width
-    table = view_at(view).table
+    width = view.width
+    table = view.table
     for q in range(width):
         table[target * width + q] = table[source * width + q]
 
@@ -39,8 +39,8 @@ def weigh_in_views(head, rows, n_rows, slots, m, owns, stride, out):
     s = memory_at(head)
     for v in range(s.n_views):
         view = view_of(s, v)
-        if not view_at(view).has_unit_starts:
-            view_at(view).weigh(view, rows, n_rows, slots, m, owns, stride, out)
+        if not view.has_unit_starts:
+            view.weigh(view.head, rows, n_rows, slots, m, owns, stride, out)
         else:
             for t in range(n_rows):
                 _weigh_unit(view, rows[t], slots, m, shifted(owns, t), stride, shifted(out, t))
@@ -49,22 +49,22 @@ def weigh_in_views(head, rows, n_rows, slots, m, owns, stride, out):
 @inlined
 def _weigh_unit(view, unit, slots, m, own, stride, out):
     """Weigh a unit: a sum of log predictives of its rows, each given the rows before it."""
-    rows = view_at(view).unit_rows
-    start, stop = view_at(view).unit_starts[unit], view_at(view).unit_starts[unit + 1]
+    rows = view.unit_rows
+    start, stop = view.unit_starts[unit], view.unit_starts[unit + 1]
     if stop - start == 1:
-        view_at(view).weigh(view, shifted(rows, start), 1, slots, m, own, stride, out)
+        view.weigh(view.head, shifted(rows, start), 1, slots, m, own, stride, out)
     elif stop > start:
         for j in range(m):
             if slots[j] == own[0]:
                 # The caller takes the unit out, and asks again.
                 out[j * stride] = math.nan
                 continue
-            _copy_cluster(view, slots[j], view_at(view).spare)
-            spare = shifted(view, SPARE)
+            _copy_cluster(view, slots[j], view.spare)
+            spare = shifted(view.head, SPARE)
             for t in range(start, stop):
-                view_at(view).weigh(view, shifted(rows, t), 1, spare, 1, own, 1, shifted(out, j * stride))
+                view.weigh(view.head, shifted(rows, t), 1, spare, 1, own, 1, shifted(out, j * stride))
                 if t + 1 < stop:
-                    view_at(view).change(view, rows[t], view_at(view).spare, 1.0)
+                    view.change(view.head, rows[t], view.spare, 1.0)
 
 
 @c_function(HEAD.signature("change_in_views"))
@@ -74,12 +74,12 @@ def change_in_views(head, i, k, sign):
     lost = 0
     for v in range(s.n_views):
         view = view_of(s, v)
-        if not view_at(view).has_unit_starts:
-            lost += view_at(view).change(view, i, k, sign)
+        if not view.has_unit_starts:
+            lost += view.change(view.head, i, k, sign)
         else:
-            starts, rows = view_at(view).unit_starts, view_at(view).unit_rows
+            starts, rows = view.unit_starts, view.unit_rows
             for t in range(starts[i], starts[i + 1]):
-                lost += view_at(view).change(view, rows[t], k, sign)
+                lost += view.change(view.head, rows[t], k, sign)
     return lost
 
 
@@ -89,16 +89,16 @@ def gather_in_views(head, k, members, m, fresh):
     s = memory_at(head)
     for v in range(s.n_views):
         view = view_of(s, v)
-        if not view_at(view).has_unit_starts:
-            view_at(view).gather(view, k, members, m, fresh)
+        if not view.has_unit_starts:
+            view.gather(view.head, k, members, m, fresh)
         else:
-            starts, rows, room = view_at(view).unit_starts, view_at(view).unit_rows, view_at(view).room
+            starts, rows, room = view.unit_starts, view.unit_rows, view.room
             found = 0
             for t in range(m):
                 for r in range(starts[members[t]], starts[members[t] + 1]):
                     room[found] = rows[r]
                     found += 1
-            view_at(view).gather(view, k, room, found, fresh)
+            view.gather(view.head, k, room, found, fresh)
 
 
 @c_function(HEAD.signature("unite_in_views"))
@@ -107,7 +107,7 @@ def unite_in_views(head, k, j):
     s = memory_at(head)
     for v in range(s.n_views):
         view = view_of(s, v)
-        view_at(view).merge(view, k, j)
+        view.merge(view.head, k, j)
 
 
 @c_function(HEAD.signature("log_evidence_in_views"))
@@ -117,7 +117,7 @@ def log_evidence_in_views(head, k):
     total = 0.0
     for v in range(s.n_views):
         view = view_of(s, v)
-        total += view_at(view).evidence(view, k)
+        total += view.evidence(view.head, k)
     return total
 
 

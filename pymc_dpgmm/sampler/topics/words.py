@@ -360,7 +360,7 @@ class Words:
         self.numbers = np.zeros(3)
         self.group_alphas = np.ones(groups.n_groups)
         self.head = np.zeros(len(HEAD), dtype=np.int64)
-        self._tell(n_documents=groups.n_groups)
+        HEAD.set(self.head, n_documents=groups.n_groups)
         self.set_eta(eta)
         self.set_labels(np.zeros(len(words), dtype=np.int64), 1)
 
@@ -374,16 +374,10 @@ class Words:
     @property
     def n_topics(self) -> int:
         """Number of topics that there is room for."""
-        return int(self.head[HEAD.place("n_topics")])
-
-    def _tell(self, **numbers: int) -> None:
-        for name, value in numbers.items():
-            self.head[HEAD.place(name)] = value
+        return HEAD.get(self.head, "n_topics")
 
     def _point(self) -> None:
-        for name in HEAD.arrays:
-            if hasattr(self, name):
-                self.head[HEAD.place(name)] = address_of(getattr(self, name))
+        HEAD.set(self.head, **{name: getattr(self, name) for name in HEAD.arrays if hasattr(self, name)})
         self.address = address_of(self.head)
 
     def set_eta(self, eta: np.ndarray) -> None:
@@ -400,7 +394,7 @@ class Words:
         self._point()
 
     def _make_room(self, n_topics: int) -> None:
-        self._tell(n_topics=n_topics)
+        HEAD.set(self.head, n_topics=n_topics)
         self.lengths = np.zeros(len(self.eta), dtype=np.int32)
         self.own, self.odds, self.weights, self.totals = np.zeros((4, n_topics))
         self.free = np.zeros(n_topics, dtype=np.int64)
@@ -418,7 +412,7 @@ class Words:
     def _list_free(self) -> None:
         free = np.flatnonzero(self.totals == 0.0)[::-1]
         self.free[: len(free)] = free
-        self._tell(n_free=len(free))
+        HEAD.set(self.head, n_free=len(free))
 
     def scan(
         self,
@@ -442,8 +436,8 @@ class Words:
             then be opened. Where ``gamma`` is 0, none is opened or closed.
         """
         self.head[HEAD.places("next_double", "bit_state")] = bits_of_generator(rng)
-        self._tell(document=0, token=0, n_moved=0, n_free=0)
-        self._tell(is_open=int(gamma > 0.0))
+        HEAD.set(self.head, document=0, token=0, n_moved=0, n_free=0)
+        HEAD.set(self.head, is_open=int(gamma > 0.0))
         self.numbers[[REST, GAMMA]] = rest, gamma
         self.group_alphas[:] = group_alphas
         self.shares[:] = shares
@@ -451,7 +445,7 @@ class Words:
             self._list_free()
         while scan_words(self.address):
             self.grow()
-        return int(self.head[HEAD.place("n_moved")])
+        return HEAD.get(self.head, "n_moved")
 
     @property
     def rest(self) -> float:
