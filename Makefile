@@ -5,7 +5,11 @@ BIN := $(VENV)/bin
 RESULTS := results
 
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
-FAST := $(addprefix tests/test_,bad_input.py import.py layers.py state.py thinned.py) pymc_dpgmm
+# Tests lie in the folders of what they test: make test ROOM=sampler/moves.
+ROOM :=
+TESTS = $(if $(ROOM),tests/$(ROOM))
+FAST := $(addprefix tests/,tables/test_bad_input.py house/test_import.py house/test_layers.py sampler/state \
+	integration/runs/test_thinned.py) pymc_dpgmm
 LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
 .PHONY: env demo check test test-slow test-zarr lint bench bench-posterior bench-many-rows bench-papers bench-split-merge bench-truncated bench-variational budgets compare calibration intervals latent-calibration docs readme dist clean
@@ -26,10 +30,10 @@ demo: env
 test: env
 	@mkdir -p $(RESULTS)
 	begin=$$(date +%s); { $(LINT); } > $(RESULTS)/lint 2>&1 & \
-	$(PYTEST) && tests=passed || tests=failed; \
+	$(PYTEST) $(TESTS) && tests=passed || tests=failed; \
 	wait $$! && lint=passed || lint=failed; \
 	cat $(RESULTS)/lint; echo "tests $$tests, lint and types $$lint"; \
-	[ $$tests$$lint = passedpassed ] && echo $$(($$(date +%s) - begin)) > $(RESULTS)/test_seconds
+	[ $$tests$$lint = passedpassed ] && { [ -n "$(ROOM)" ] || echo $$(($$(date +%s) - begin)) > $(RESULTS)/test_seconds; }
 
 # Before a commit: lint, types, examples in docstrings, and the tests that compile little. Under a minute, once they are
 # compiled.
@@ -39,14 +43,14 @@ check: env
 
 # What takes longest is told at the end.
 test-slow: env
-	$(PYTEST) -m slow --durations=80
-	$(PYTEST) -m "interpreted and not slow" --compile-graphs
+	$(PYTEST) -m slow --durations=80 $(TESTS)
+	$(PYTEST) -m "interpreted and not slow" --compile-graphs $(TESTS)
 
 # An environment with the versions that PyMC's ZarrTrace works with.
 test-zarr:
 	@python=$$(PYTHON="$(PYTHON)" tools/find-python) && "$$python" -m venv .venv-zarr
 	.venv-zarr/bin/python -m pip install --quiet --editable ".[demo]" pytest "zarr<3" "numcodecs<0.15" "xarray<2025.7"
-	.venv-zarr/bin/python -m pytest -W default tests/test_zarr.py
+	.venv-zarr/bin/python -m pytest -W default tests/house/test_zarr.py
 
 lint: env
 	$(LINT)

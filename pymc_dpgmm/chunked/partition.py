@@ -26,8 +26,7 @@ from pymc_dpgmm.sampler.amounts import (
     ROWS_PER_SCANNED,
     SETTLED_SHARE,
 )
-from pymc_dpgmm.sampler.many_rows.births import births_and_deaths_in_part
-from pymc_dpgmm.sampler.many_rows.drawn_carving import LEAST_ROWS, MOST_ROWS, carvings_in_part
+from pymc_dpgmm.sampler.many_rows.drawn_carving import LEAST_ROWS, MOST_ROWS, Part, carvings
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import DrawnClusters, draw_clusters, places_in_order
 from pymc_dpgmm.sampler.many_rows.leader_sweep import LAST
 from pymc_dpgmm.sampler.moves.scans import scan_rows
@@ -271,16 +270,16 @@ class ChunkedPartition:
         before = state.slots.copy()
         # In the state, the wanted rows come first, in order.
         births, queue, founders = (np.searchsorted(wanted, rows) for rows in (births, scanned, founders))
-        n_moved = births_and_deaths_in_part(rng, state, births, n)
+        is_scanned = np.zeros(state.n, dtype=bool)
+        is_scanned[queue] = True
+        n_moved = carvings(rng, state, len(births), 1, 1, Part(births, is_scanned, 0.0, n))
         n_moved += state.run(rng, scan_rows, address_of(queue), len(queue), 0)
         # Not true if the returned rows happen to be all rows: that depends on the partition.
         has_all = share == 1.0
         if len(founders):
-            is_scanned = np.zeros(state.n, dtype=bool)
-            is_scanned[queue] = True
             most = MOST_ROWS if has_all else scheme.most_small
             least = min(scheme.least_carved, most)
-            n_moved += carvings_in_part(rng, state, founders, is_scanned, share, n, least, most)
+            n_moved += carvings(rng, state, len(founders), least, most, Part(founders, is_scanned, share, n))
         most_divided = LARGEST_DIVIDED if has_all else min(LARGEST_DIVIDED, scheme.most_small)
         HEAD.set(state.head, most_divided=most_divided)
         make_moves(rng, state, scheme.n_moves, scheme.n_sequential if has_all else 0)

@@ -113,8 +113,8 @@ SHARES_OF_COMPARISONS = 0.75, 0.9
 # Where a base measure learns its scale, a searching draw also tries a division of a cluster along a column, the
 # best or one of the DIVISIONS_TO_CHOOSE_FROM best, with a scale that fits it after ROUNDS_OF_SCALE_TRIAL draws.
 # Without this, three of ten chains of spherical clusters stayed where two of three groups in 14 columns were one
-# (``tests/test_learnt_scales.py``). The log density must gain LARGEST_CHANCE times the standard deviation by which
-# two draws of the scale alone differ. A chain makes no more trials after TRIALS_IN_VAIN.
+# (``tests/integration/steps/test_learnt_scales.py``). The log density must gain LARGEST_CHANCE times the standard
+# deviation by which two draws of the scale alone differ. A chain makes no more trials after TRIALS_IN_VAIN.
 DIVISIONS_TO_CHOOSE_FROM, ROUNDS_OF_SCALE_TRIAL, LARGEST_CHANCE, TRIALS_IN_VAIN = 3, 3, 3.0, 15
 # A chain goes on from another one's partition where this is more probable by so many nats: with its own, it would
 # hardly ever get there. Merits are estimates, which differ by a few nats for partitions that are nearly the same.

@@ -1,8 +1,8 @@
 """How PyTensor's backends evaluate the operations of this package: numba mostly calls Python, and JAX is refused.
 
 This is the only module that imports from ``pytensor.link``, which is no public interface. Where that changes,
-``tests/test_internals.py`` fails. The module is imported when the first graph is built, and not with the package,
-because PyTensor's backends take long to import.
+``tests/integration/internals/test_internals.py`` fails. The module is imported when the first graph is built, and
+not with the package, because PyTensor's backends take long to import.
 """
 
 import importlib.util

@@ -1,6 +1,7 @@
 """Everything that this package uses of PyMC beyond its public names.
 
-``tests/test_internals.py`` fails if PyMC changes one of these, or if another module uses internals of PyMC.
+``tests/integration/internals/test_internals.py`` fails if PyMC changes one of these, or if another module uses
+internals of PyMC.
 """
 
 import functools

@@ -99,6 +99,10 @@ class DependentsAt(NamedTuple):
     point: dict[str, np.ndarray]
     value: float
 
+    def write(self, point: dict[str, np.ndarray]) -> None:
+        """Set the variables that have been permuted in another point."""
+        point.update({name: self.point[name] for name in self.dependents.renamed})
+
     def proposed(self, state: State) -> "DependentsAt":
         """Return the dependents at the labels of another state, with indexed variables permuted accordingly."""
         point, renamed = self.point, self.dependents.renamed

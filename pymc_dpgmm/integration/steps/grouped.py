@@ -41,7 +41,6 @@ class GroupedTarget(LabelsTarget):
                 f"{', '.join(self.dependents.watched)} depends on {self.name} too; without group= that is possible"
             )
         parameters = prior_parameters(rv)
-        self.openers: Variable | None = None
         if isinstance(self._op, HDPLabelsRV):
             openers = parameters["openers"]
             if openers not in model.free_RVs or not isinstance(openers.owner.op, OpenersRV):
@@ -102,6 +101,10 @@ class GroupedTarget(LabelsTarget):
             openers = point[self.openers.name]
             state.set_grouping(rng, self._group_alphas(alpha), openers, float(other), laws)
 
+    def has_drawn_concentrations(self, state: State) -> bool:
+        """Tell whether concentrations were drawn with the labels of a state: a search ignores groups."""
+        return state.is_grouped
+
     def leave(self, point: dict[str, np.ndarray], state: State) -> None:
         """Set the openers at a point to those at the end of a draw."""
         if self.openers is None:
@@ -116,7 +119,7 @@ class GroupedTarget(LabelsTarget):
 class TopicsTarget:
     """Topics of words, whose numbers are not exchangeable between draws, and the words on them."""
 
-    takes_leaders = False
+    has_moves = takes_leaders = False
     dependents = None
     openers = None
 
@@ -156,13 +159,19 @@ class TopicsTarget:
                 raise ValueError(f"{self.name} must lie in 0..{len(prior) - 1}, the names of the topics")
             words = view.values[:, 0].astype(np.int64)
             return Prepared(labels, [view], TopicState(words, self.groups, labels.astype(np.int64), prior, eta))
-        prepared.state.alpha = np.array(prior, dtype=np.float64)
         if not np.array_equal(eta, prepared.state.words.eta):
             prepared.state.set_eta(eta)
         return prepared
 
     def enter(self, rng: np.random.Generator, point: dict[str, np.ndarray], state: TopicState, laws: Any) -> None:
         """Do nothing: a state is always ready."""
+
+    def rest(self, point: dict[str, np.ndarray], state: TopicState) -> None:
+        """Return None: words alone depend on topics."""
+
+    def has_drawn_concentrations(self, state: TopicState) -> bool:
+        """Return False: other steps draw them."""
+        return False
 
     def leave(self, point: dict[str, np.ndarray], state: TopicState) -> None:
         """Do nothing: only the labels are drawn."""

@@ -39,11 +39,8 @@ from pymc_dpgmm.sampler.tuning.corrected import CorrectedSchedule
 from pymc_dpgmm.sampler.tuning.exchange import Exchange
 from pymc_dpgmm.sampler.tuning.levels import Levels
 from pymc_dpgmm.sampler.tuning.preparation import begin, finish, functions_of
-from pymc_dpgmm.sampler.tuning.schedule import Drawn, Options, Schedule, no_tally
+from pymc_dpgmm.sampler.tuning.schedule import Drawn, LabelsSchedule, Options, Schedule, no_tally
 from pymc_dpgmm.sampler.tuning.topic_schedule import TopicSchedule
-
-# How labels are moved: those on which other variables depend, topics that keep their names, and all others.
-type LabelsSchedule = CorrectedSchedule | TopicSchedule | Schedule
 
 
 @dataclass_state
@@ -115,7 +112,7 @@ def _latent_rows_of(
 
 def _refuse_options(targets: Sequence[LabelsTarget], options: Options) -> None:
     """Raise NotImplementedError for options that some targets cannot have."""
-    named = [t.name for t in targets if isinstance(t, TopicsTarget)]
+    named = [t.name for t in targets if not t.has_moves]
     if named and options.n_scans == 0:
         raise NotImplementedError(
             f"{', '.join(named)} are topics with names, for which there are no split and merge moves; leave "
@@ -198,7 +195,7 @@ class LabelsStep(PartitionStep):
         }
         self._set_targets(targets, statistics, rng, compile_kwargs, of_targets)
         _refuse_options(targets, options)
-        openers = [t.openers for t in self.targets if isinstance(t, GroupedTarget) and t.openers is not None]
+        openers = [t.openers for t in self.targets if t.openers is not None]
         with_labels = [*openers, *concentrations, *imputed, *hyperparameters, *rows, *continuous]
         self.vars += list(dict.fromkeys(with_labels))
         self.hyperparameters = hyperparameters_of_step(model, hyperparameters, targets, compile_kwargs)
@@ -214,7 +211,7 @@ class LabelsStep(PartitionStep):
         self.imputed = [value.name for value in imputed]
         mixtures = [mixture for target in self.targets for mixture in target.mixtures]
         drawn_missing = [m.family for m in mixtures if m.missing is not None and m.missing.name in self.imputed]
-        if not all(isinstance(target, TopicsTarget) for target in self.targets):
+        if any(target.has_moves for target in self.targets):
             others = dict.fromkeys(kernel for of in self.latent for one in of for kernel in one.kernels)
             others |= dict.fromkeys(KERNELS_OF_MOVES if self.continuous is not None else ())
             others |= dict.fromkeys(kernel for group in self.hyperparameters for kernel in group.kernels)
@@ -264,8 +261,7 @@ class LabelsStep(PartitionStep):
         if self.learnt is not None:
             self.learnt.step_size.end()
         for schedule in self.schedules:
-            if not isinstance(schedule, CorrectedSchedule):
-                schedule.leave()
+            schedule.leave()
 
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Draw the labels, and the hyperparameters that go with them, given everything else in the point."""
@@ -277,7 +273,7 @@ class LabelsStep(PartitionStep):
             group.draw(self.rng, point, states, self.widths, self.tune)
         for position, trial in self.scale_trials.items() if self.tune else ():
             schedule, prepared = self.schedules[position], self.prepared[position]
-            if isinstance(schedule, Schedule) and schedule.tries_scales and prepared is not None:
+            if schedule.tries_scales and prepared is not None:
                 bettered = trial.tried(self.rng, point, prepared)
                 schedule.note_trial(bettered is not None)
                 if bettered is not None:
@@ -346,7 +342,7 @@ class LabelsStep(PartitionStep):
         exchange = self.exchange
         chain = chain_of_process() if exchange is None or exchange.chain is None else exchange.chain
         others = None if exchange is None or chain is None else exchange.place(chain, target.name)
-        if isinstance(target, TopicsTarget):
+        if not target.has_moves:
             return TopicSchedule(self.options, Levels(tune, others))
         leader_sweeps = self.options.leader_sweeps if target.takes_leaders else 0
         options = self.options._replace(
@@ -359,48 +355,38 @@ class LabelsStep(PartitionStep):
     def _draw(self, position: int, target: LabelsTarget, point: dict[str, np.ndarray]) -> dict[str, Any]:
         started = time.perf_counter()
         concentrations, schedule = self.concentrations[position], self.schedules[position]
-        compared = schedule if self.tune and not isinstance(schedule, CorrectedSchedule) else None
-        if compared is not None:
-            compared.begin_draw()
+        if self.tune:
+            schedule.begin_draw()
         prior = target.prior(point)
         prepared = None if prior is None else target.state(point, prior, self.prepared[position])
         drawn = self._nothing
         # Where the rest of the model has density zero, labels have no posterior: they wait.
         if prepared is not None and prior is not None:
             laws = {role: concentration.law(point) for role, concentration in concentrations.items()}
-            if not isinstance(target, TopicsTarget):
-                prepared.state.set_prior(prior, laws.get("alpha", _NOT_DRAWN))
+            prepared.state.set_prior(prior, laws.get("alpha", _NOT_DRAWN))
             if self.imputed:
                 prepared = target.impute(self.rng, point, prepared, self.imputed)
-            # A State, and of topics a TopicState, as their targets have them.
-            state: Any
-            given = (self.rng, prepared.state, self.tune)
-            if isinstance(schedule, CorrectedSchedule) or not schedule.searches(self.tune):
+            if not schedule.searches(self.tune):
                 own = (*laws.get("alpha", _NOT_DRAWN), *laws.get("gamma", _NOT_DRAWN))
                 target.enter(self.rng, point, prepared.state, own)
-            if isinstance(schedule, CorrectedSchedule):
-                assert target.dependents is not None
-                rest = target.dependents.at(point, target.labels_of(prepared.state), target.labels_of)
-                state, drawn, rest = schedule.draw(*given, rest)
-                point.update({name: rest.point[name] for name in target.dependents.renamed})
-            else:
-                state, drawn = schedule.draw(*given)
-            if state.is_grouped or not isinstance(target, GroupedTarget):
+            state, drawn = schedule.draw(self.rng, prepared.state, self.tune, target.rest(point, prepared.state))
+            if drawn.rest is not None:
+                drawn.rest.write(point)
+            if target.has_drawn_concentrations(state):
                 for role, concentration in concentrations.items():
                     concentration.write(point, getattr(state, role))
             target.leave(point, state)
             labels = target.labels_of(state)
             self.prepared[position] = prepared._replace(labels=labels, state=state)
             point[target.name] = labels
-        if compared is not None:
-            compared.end_draw()
-        left = None if isinstance(schedule, CorrectedSchedule) else schedule.left
+        if self.tune:
+            schedule.end_draw()
         sizes = target.sizes(point, self.prepared[position] if prepared is not None else None)
         return {
             **of_partition(sizes, drawn.n_moved, drawn.log_joint),
             "searching": drawn.searching,
-            "restarted": left is not None,
-            **dict(zip(OF_CHAINS_ALONE, left or STAYED, strict=True)),
+            "restarted": schedule.left is not None,
+            **dict(zip(OF_CHAINS_ALONE, schedule.left or STAYED, strict=True)),
             **self._of_moves.of(drawn.tally),
             **self._accepted[position],
             "seconds": time.perf_counter() - started,

@@ -9,7 +9,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_dpgmm.families import Family, View, constrained
 from pymc_dpgmm.integration.internals.pymc_internals import constant_fold
-from pymc_dpgmm.integration.steps.dependents import Dependents
+from pymc_dpgmm.integration.steps.dependents import Dependents, DependentsAt
 from pymc_dpgmm.integration.steps.points import PointFunction
 from pymc_dpgmm.integration.variables import (
     LabelsRV,
@@ -215,6 +215,11 @@ def n_labels(rv: Variable) -> int:
 class LabelsTarget:
     """One vector of labels in a model: its prior, the mixtures on it, and other dependents."""
 
+    # Whether splits and merges, and other moves, go with scans.
+    has_moves = True
+    # What is drawn with labels of rows in groups.
+    openers: Variable | None = None
+
     def __init__(self, model: pm.Model, value: Variable) -> None:
         rv = model.values_to_rvs[value]
         if not is_labels(rv):
@@ -345,6 +350,16 @@ class LabelsTarget:
 
     def leave(self, point: dict[str, np.ndarray], state: State) -> None:
         """Set the variables that were drawn together with the labels in a point."""
+
+    def rest(self, point: dict[str, np.ndarray], state: State) -> DependentsAt | None:
+        """Return what else depends on the labels, at those of a state; None if nothing does."""
+        if self.dependents is None:
+            return None
+        return self.dependents.at(point, self.labels_of(state), self.labels_of)
+
+    def has_drawn_concentrations(self, state: State) -> bool:
+        """Tell whether concentrations were drawn with the labels of a state."""
+        return True
 
     def sizes(self, point: dict[str, np.ndarray], prepared: Prepared | None) -> np.ndarray:
         """Return the sizes of the clusters at a point, in any order."""

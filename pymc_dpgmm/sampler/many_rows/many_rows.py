@@ -4,7 +4,6 @@ import numpy as np
 
 from pymc_dpgmm.native.threads import Threads
 from pymc_dpgmm.sampler.amounts import LEAST_SCANNED, N_BIRTHS, N_CARVINGS, ROWS_PER_BIRTH, ROWS_PER_SCANNED
-from pymc_dpgmm.sampler.many_rows.births import births_and_deaths
 from pymc_dpgmm.sampler.many_rows.drawn_carving import carvings
 from pymc_dpgmm.sampler.many_rows.leader_sweep import leader_sweep
 from pymc_dpgmm.sampler.moves.sweep import gibbs_scan, make_moves, redraw_alpha, sweep
@@ -43,7 +42,7 @@ def scan(
     for _ in range(n_scans):
         for _ in range(n_leader_sweeps):
             n_moved += leader_sweep(rng, state, threads)
-        n_moved += births_and_deaths(rng, state, max(N_BIRTHS, state.n // ROWS_PER_BIRTH))
+        n_moved += carvings(rng, state, max(N_BIRTHS, state.n // ROWS_PER_BIRTH), 1, 1)
         n_moved += scan_some(rng, state)
     return n_moved
 

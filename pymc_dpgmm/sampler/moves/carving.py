@@ -2,9 +2,8 @@
 
 A split that divides all rows of a large cluster costs more, and succeeds less often, the more rows there are. Here
 only some rows of the cluster may leave it: the *candidates*. A row founds the new cluster; each candidate joins
-it or stays, given the candidates that have joined before. Two ways to choose candidates share what is here: among
-many rows they are drawn at random (:mod:`pymc_dpgmm.sampler.many_rows.drawn_carving`), and beside scans of all
-rows they are those most like the founder.
+it or stays, given the candidates that have joined before. Among many rows candidates are drawn at random; beside
+scans of all rows they are those most like the founder: :mod:`pymc_dpgmm.sampler.moves.candidates`.
 
 ``CARVING``
     How much row j is like the founder i is the log Bayes factor log p(y_j | y_i) - log p(y_j) of one cluster of
@@ -18,11 +17,17 @@ rows they are those most like the founder.
 
 import math
 
-import numpy as np
-
 from pymc_dpgmm.native.arithmetic import below, uniform
 from pymc_dpgmm.native.compiled import INTS, NOTHING, c_function, inlined
+from pymc_dpgmm.partitions.priors import log_split
 from pymc_dpgmm.sampler.amounts import CLUSTERS_FOR_CARVINGS, LEAST_CARVED, MOST_CARVED, MOST_CARVINGS
+from pymc_dpgmm.sampler.moves.candidates import (
+    choose_leaving,
+    choose_returning,
+    draw_all_but_founder,
+    draw_anew,
+    share_of_candidates,
+)
 from pymc_dpgmm.sampler.moves.move import (
     MERGED_ROWS,
     MERGES,
@@ -46,15 +51,10 @@ from pymc_dpgmm.sampler.moves.split_merge import (
     gather_half,
     log_apart,
     log_choose_partner,
-    log_target_ratio,
 )
 from pymc_dpgmm.sampler.state.memory import memory_at, prior_of
 from pymc_dpgmm.sampler.state.slots import collect, gather_all_of, link, unlink
-from pymc_dpgmm.sampler.state.templates import WEIGHED_AT_ONCE
-from pymc_dpgmm.sampler.state.views import change, copy_statistics, gather, weigh_rows
-
-# Likenesses are compared in units of this many nats, so that rounding does not tell rows apart that are the same.
-RESOLUTION = 2.0**-20
+from pymc_dpgmm.sampler.state.views import change, copy_statistics, gather, log_evidence
 
 
 @inlined
@@ -69,13 +69,15 @@ def allocate_candidates(s, prior, size, whole, forced, bound):
     -------
     float
         Log probability of the outcome; of the given ``side`` if ``forced``. Minus infinity if it is below
-        ``bound``; the statistics are then unfinished. ``halves`` tells how many have joined.
+        ``bound``; the statistics are then unfinished, as they are without candidates. ``half_sizes`` tells how
+        many have joined.
     """
     halves, counts = s.halves, s.half_sizes
     left = halves[LEFT]
     halves[LEFT] = whole
     s.side[0] = RIGHT
-    gather(s, halves[RIGHT], s.pool, 1, 1)
+    if size > 1:
+        gather(s, halves[RIGHT], s.pool, 1, 1)
     counts[LEFT], counts[RIGHT] = 1, 1
     log_q = 0.0
     start = 1
@@ -139,15 +141,17 @@ def log_carving_selection(n, n_small, n_right, share, log_partner):
     ``n_right`` rows, the cluster that it returns to with probability exp(``log_partner``), and candidates there:
     they and the rows that return are the candidates of the carving.
     """
-    return math.log(n) - math.log(n_small) - math.log(n_right) + log_partner + (1.0 - n_right) * math.log(share)
+    log_candidates = 0.0 if n_right == 1 else (n_right - 1.0) * math.log(share)
+    return math.log(n) - math.log(n_small) - math.log(n_right) + log_partner - log_candidates
 
 
 @inlined
-def log_carving_ratio(s, prior, n_rows, founder, size, most, share):
+def log_carving_ratio(s, prior, n_rows, founder, size, most, share, bound):
     """Propose that some of the candidates ``pool[1:size]`` leave their cluster with ``founder``, at ``pool[0]``.
 
-    Returns the log of the acceptance ratio. The statistics of both clusters are then in the two free slots
-    ``halves``; ``share`` is the probability with which a row is a candidate.
+    Returns the log of the acceptance ratio, minus infinity as soon as it is known to be below ``bound``. The
+    statistics of both clusters are then in the two free slots ``halves``, but for a founder without candidates;
+    ``share`` is the probability with which a row is a candidate.
     """
     halves, counts = s.halves, s.half_sizes
     whole = s.slots[founder]
@@ -158,12 +162,16 @@ def log_carving_ratio(s, prior, n_rows, founder, size, most, share):
     if n_right > most or n_left == 0:
         return -math.inf
     set_remainder(s, size, whole, halves[LEFT])
-    log_partner = log_choose_partner(s, prior, place, founder, halves[LEFT], n_left)
     # As many as there are once the cluster is divided.
     n_small = count_small(s, most) - (n_whole <= most) + 1 + (n_left <= most)
-    counts[LEFT] = n_left
-    log_target = log_target_ratio(s, prior, s.n_clusters, halves, counts, whole)
-    return log_target + log_carving_selection(n_rows, n_small, n_right, share, log_partner) - log_q
+    log_right = log_evidence(s, halves[RIGHT]) if size > 1 else s.prior_predictive[founder]
+    log_ratio = log_right + log_evidence(s, halves[LEFT]) - log_evidence(s, whole) - log_q
+    log_ratio += log_split(prior, s.n_clusters, n_left, n_right)
+    log_ratio += log_carving_selection(n_rows, n_small, n_right, share, 0.0)
+    # The partner's choice has a probability, too.
+    if log_ratio < bound:
+        return -math.inf
+    return log_ratio + log_choose_partner(s, prior, place, founder, halves[LEFT], n_left)
 
 
 @inlined
@@ -213,94 +221,27 @@ def log_choices_of(s, prior, size, right, union, bound):
 
 
 @inlined
-def is_before(likeness, i, other, j):
-    """Tell whether row ``i`` is before row ``j`` in the order of their likenesses."""
-    return likeness > other or (likeness == other and i < j)
-
-
-@inlined
-def weigh_likenesses(s, slot, rows, m):
-    """Set ``log_weights[:m]`` to how much each of up to ``WEIGHED_AT_ONCE`` rows is like those of a slot.
-
-    That of row j is log p(y_j | y of the slot) - log p(y_j), in units of ``RESOLUTION``.
-    """
-    weights = s.log_weights
-    s.listed[0] = slot
-    for t in range(m):
-        s.owns[t] = -1
-        weights[t] = 0.0
-    weigh_rows(s, rows, m, s.listed, 1, s.owns, WEIGHED_AT_ONCE, weights)
-    for t in range(m):
-        weights[t] = np.floor((weights[t] - s.prior_predictive[rows[t]]) / RESOLUTION + 0.5)
-        if math.isnan(weights[t]):
-            # The row is impossible in a cluster of its own, too.
-            weights[t] = -math.inf
-
-
-@inlined
-def keep_likest(rows, likenesses, size, most, row, likeness):
-    """Let a row be among ``rows[:size]``, the likest first, of which ``most`` are kept; return their number."""
-    if size == most and not is_before(likeness, row, likenesses[size - 1], rows[size - 1]):
-        return size
-    place = min(size, most - 1)
-    while place > 0 and is_before(likeness, row, likenesses[place - 1], rows[place - 1]):
-        rows[place], likenesses[place] = rows[place - 1], likenesses[place - 1]
-        place -= 1
-    rows[place], likenesses[place] = row, likeness
-    return min(size + 1, most)
-
-
-@inlined
-def add_likest(s, k, founder_slot, size, most):
-    """Let rows of slot ``k`` be among ``pool[1:size]``, where at most ``most`` are kept, the founder among them.
-
-    They are in the order of how much they are like the founder ``pool[0]``, who is alone in slot ``founder_slot``.
-
-    Returns
-    -------
-    int
-        How many there are now, with the founder.
-    """
-    rows = s.half_rows
-    # No row is before the founder.
-    s.likenesses[0] = math.inf
-    i = s.following[s.n + k]
-    left = s.sizes[k]
-    while left > 0:
-        m = min(left, WEIGHED_AT_ONCE)
-        left -= m
-        for t in range(m):
-            rows[t] = i
-            i = s.following[i]
-        weigh_likenesses(s, founder_slot, rows, m)
-        for t in range(m):
-            if rows[t] != s.pool[0]:
-                size = keep_likest(s.pool, s.likenesses, size, most, rows[t], s.log_weights[t])
-    return size
-
-
-@inlined
-def propose_carving(s, prior, founder, most):
-    """Propose that up to ``most`` rows leave their cluster with ``founder``.
+def propose_carving(s, prior, drawn, n_rows, founder, most, bound):
+    """Propose that up to ``most`` of all ``n_rows`` rows leave their cluster with ``founder``, in two free slots.
 
     Returns
     -------
     log_ratio : float
-        Log of the acceptance ratio.
+        Log of the acceptance ratio; minus infinity as soon as it is known to be below ``bound``.
     size : int
         The number of candidates and the founder, which are in ``pool[:size]``.
     """
-    whole, slot = s.slots[founder], s.halves[RIGHT]
+    whole = s.slots[founder]
     if s.sizes[whole] == 1:
         return -math.inf, 0
+    share = share_of_candidates(drawn, most, s.sizes[whole])
     s.pool[0] = founder
-    gather(s, slot, s.pool, 1, 1)
-    size = add_likest(s, whole, slot, 1, most)
-    return log_carving_ratio(s, prior, s.n, founder, size, most, 1.0), size
+    size = choose_leaving(s, drawn, whole, share, most)
+    return log_carving_ratio(s, prior, n_rows, founder, size, most, share, bound), size
 
 
 @inlined
-def propose_return(s, prior, most, union, bound):
+def propose_return(s, prior, drawn, n_rows, most, union, bound):
     """Propose that a cluster of up to ``most`` rows returns to another, the union being in a free slot.
 
     Returns
@@ -313,54 +254,53 @@ def propose_return(s, prior, most, union, bound):
     n_small, left_place, right_place, log_partner = choose_return(s, prior, most)
     if left_place < 0:
         return -math.inf, 0, 0, 0
-    left, right, slot = s.order[left_place], s.order[right_place], s.halves[RIGHT]
-    log_others = log_carving_undone(s, prior, s.n, left, right, union, n_small, 1.0, log_partner)
+    left, right = s.order[left_place], s.order[right_place]
+    share = share_of_candidates(drawn, most, s.sizes[left] + s.sizes[right])
+    log_others = log_carving_undone(s, prior, n_rows, left, right, union, n_small, share, log_partner)
     # The candidates' choices have a probability, which decides alone from here on.
     bound += log_others
     if bound > 0.0:
         return -math.inf, left_place, right_place, 0
-    gather(s, slot, s.pool, 1, 1)
-    size = add_likest(s, right, slot, 1, most)
-    size = add_likest(s, left, slot, size, most)
-    found = 0
-    for t in range(size):
-        found += s.slots[s.pool[t]] == right
-    if found < s.sizes[right]:
-        # No carving has others than candidates leave.
-        return -math.inf, left_place, right_place, size
-    log_q = log_choices_of(s, prior, size, right, union, bound)
-    return log_q - log_others, left_place, right_place, size
+    size = choose_returning(s, drawn, left, right, share, most)
+    if size == 0:
+        return -math.inf, left_place, right_place, 0
+    return log_choices_of(s, prior, size, right, union, bound) - log_others, left_place, right_place, size
 
 
 @inlined
-def move(s, prior, least, doublings):
-    """Propose a carving or a return, with probability 1/2 each, and accept it as Metropolis and Hastings have it.
+def carve_once(s, prior, drawn, n_rows, founder, most):
+    """Propose a carving with ``founder``, or a return if it is -1; accept it as Metropolis and Hastings have it.
 
-    A carved-out cluster has up to ``least`` rows, or twice, ... as many, with so many ``doublings``.
+    Returns
+    -------
+    n_moved, n_visited : int
+        Rows that have left or returned, and rows of the clusters that the move was about.
     """
-    tally = tally_of_kind(s)
     n_clusters = s.n_clusters
     halves, union = s.halves, s.order[n_clusters + 2]
     halves[LEFT], halves[RIGHT] = s.order[n_clusters + 1], s.order[n_clusters]
-    most = least << below(s.bits, doublings + 1)
     log_u = math.log(1.0 - uniform(s.bits))
-    if uniform(s.bits) < 0.5:
-        tally[SPLITS_TRIED] += 1
-        founder = below(s.bits, s.n)
+    n_moved = 0
+    if founder >= 0:
         place = s.place[s.slots[founder]]
-        tally[WORK] += s.sizes[s.order[place]]
-        log_ratio, size = propose_carving(s, prior, founder, most)
+        n_visited = s.sizes[s.order[place]]
+        log_ratio, size = propose_carving(s, prior, drawn, n_rows, founder, most, log_u)
         if log_u < log_ratio:
-            tally[SPLIT_ROWS] += accept_split(s, place, size, halves)
-            tally[SPLITS] += 1
+            if drawn is not None:
+                draw_anew(s, drawn, size)
+            if size == 1:
+                gather(s, halves[RIGHT], s.pool, 1, 1)
+            n_moved = accept_split(s, place, size, halves)
     else:
-        tally[MERGES_TRIED] += 1
-        log_ratio, left_place, right_place, size = propose_return(s, prior, most, union, log_u)
-        if size > 0:
-            tally[WORK] += s.sizes[s.order[left_place]] + s.sizes[s.order[right_place]]
+        log_ratio, left_place, right_place, size = propose_return(s, prior, drawn, n_rows, most, union, log_u)
+        n_visited = 0
+        if left_place != right_place:
+            n_visited = s.sizes[s.order[left_place]] + s.sizes[s.order[right_place]]
         if log_u < log_ratio:
-            tally[MERGED_ROWS] += accept_merge(s, left_place, right_place, size, union)
-            tally[MERGES] += 1
+            if drawn is not None:
+                draw_all_but_founder(s, drawn, size)
+            n_moved = accept_merge(s, left_place, right_place, size, union)
+    return n_moved, n_visited
 
 
 def n_doublings(least: int, most: int) -> int:
@@ -375,10 +315,23 @@ DOUBLINGS = n_doublings(LEAST_CARVED, MOST_CARVED)
 def carve(head):
     """Run a carving or a return, which leaves the posterior of the partition invariant."""
     s = memory_at(head)
-    move(s, prior_of(s), LEAST_CARVED, DOUBLINGS)
+    most = LEAST_CARVED << below(s.bits, DOUBLINGS + 1)
+    is_carving = uniform(s.bits) < 0.5
+    founder = below(s.bits, s.n) if is_carving else -1
+    n_moved, n_visited = carve_once(s, prior_of(s), None, s.n, founder, most)
+    tally = tally_of_kind(s)
+    tally[WORK] += n_visited
+    if is_carving:
+        tally[SPLITS_TRIED] += 1
+        tally[SPLITS] += n_moved > 0
+        tally[SPLIT_ROWS] += n_moved
+    else:
+        tally[MERGES_TRIED] += 1
+        tally[MERGES] += n_moved > 0
+        tally[MERGED_ROWS] += n_moved
 
 
-# Beside leader sweeps, candidates are drawn at random: see ``many_rows/drawn_carving.py``.
+# Beside leader sweeps there are those of ``many_rows/drawn_carving.py``.
 CARVING = Move(
     "carving",
     carve,

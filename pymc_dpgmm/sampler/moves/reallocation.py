@@ -38,7 +38,8 @@ from pymc_dpgmm.sampler.amounts import (
     MOST_REALLOCATIONS,
     REALLOCATIONS_OF_SEARCH,
 )
-from pymc_dpgmm.sampler.moves.carving import keep_likest, n_doublings, weigh_likenesses
+from pymc_dpgmm.sampler.moves.candidates import keep_likest, weigh_likenesses
+from pymc_dpgmm.sampler.moves.carving import n_doublings
 from pymc_dpgmm.sampler.moves.move import SPLIT_ROWS, SPLITS, SPLITS_TRIED, WORK, Move, Paying, tally_of_kind
 from pymc_dpgmm.sampler.moves.split_merge import log_apart, weigh_partners
 from pymc_dpgmm.sampler.state.choices import accumulate, pick

@@ -1,5 +1,7 @@
 """Sweeps over words: topics with names, and clusters of words under a hierarchical Dirichlet process."""
 
+from typing import Any
+
 import numpy as np
 
 from pymc_dpgmm.partitions.grouped import Groups, can_be_scanned
@@ -34,6 +36,10 @@ class TopicState:
         self.words = Words(words, groups, eta)
         self.words.set_labels(labels, len(alpha))
         self.groups = groups
+        self.alpha = np.array(alpha, dtype=np.float64)
+
+    def set_prior(self, alpha: np.ndarray, law: Any = None) -> None:
+        """Take other parameters of the topics' weights."""
         self.alpha = np.array(alpha, dtype=np.float64)
 
     def set_eta(self, eta: np.ndarray) -> None:

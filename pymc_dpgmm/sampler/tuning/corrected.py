@@ -25,7 +25,7 @@ from pymc_dpgmm.sampler.moves.move import MERGES_TRIED, SPLITS_TRIED, WORK
 from pymc_dpgmm.sampler.moves.sweep import gibbs_scan, make_moves, redraw_alpha
 from pymc_dpgmm.sampler.state.provided import N_TALLIED
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.tuning.schedule import Drawn, Options, no_tally
+from pymc_dpgmm.sampler.tuning.schedule import Drawn, LabelsSchedule, Options, no_tally
 
 
 class Rest(Protocol):
@@ -44,8 +44,8 @@ RARELY, OFTEN = 0.3, 0.6
 
 
 @dataclass
-class CorrectedSchedule:
-    """The moves of one chain's draws of labels on which other parts of the model depend.
+class CorrectedSchedule(LabelsSchedule):
+    """Draws of labels on which other parts of the model depend.
 
     Parameters
     ----------
@@ -68,10 +68,10 @@ class CorrectedSchedule:
                     f"variables depend: leave out {move.name}"
                 )
 
-    def draw(self, rng: np.random.Generator, state: State, tuning: bool, rest: Any) -> tuple[State, Drawn, Any]:
+    def draw(self, rng: np.random.Generator, state: State, tuning: bool, rest: Any) -> tuple[State, Drawn]:
         """Move the labels, and draw the prior's alpha if its law is given; in tuning, learn from it.
 
-        ``rest`` is a :class:`Rest` at the labels of the state; the one that goes with the new ones is returned.
+        ``rest`` is a :class:`Rest` at the labels of the state.
         """
         n, options = state.n, self.options
         tally = no_tally()
@@ -111,7 +111,7 @@ class CorrectedSchedule:
                 self.block = max(self.block / 1.2, 1.0)
             elif accepted > OFTEN * tried:
                 self.block = min(self.block * 1.2, float(n))
-        return state, Drawn(n_moved, state.log_joint() + rest.value, tally, False), rest
+        return state, Drawn(n_moved, state.log_joint() + rest.value, tally, False, rest)
 
 
 # Of a tally, the columns that a move leaves which the model refuses: tried, not accepted, and the work.

@@ -135,12 +135,13 @@ class Ended(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """What a draw of the labels tells."""
+    """What a draw of the labels tells; with ``rest``, whatever else depends on them, at those that were drawn."""
 
     n_moved: int
     log_joint: float
     tally: np.ndarray
     searching: bool
+    rest: Any = None
 
 
 def no_tally() -> np.ndarray:
@@ -148,9 +149,41 @@ def no_tally() -> np.ndarray:
     return np.zeros((len(MOVES), N_TALLIED), dtype=np.int64)
 
 
+class LabelsSchedule:
+    """How one chain's draws move labels. Kinds of them differ in what moves there are, and in what tuning does."""
+
+    # What the chain had found alone, if it has begun anew elsewhere; of several, what was farthest below.
+    left: Left | None = None
+    # Whether divisions are tried with a learnt scale.
+    tries_scales = False
+
+    def searches(self, tuning: bool) -> bool:
+        """Tell whether the next draw is a search, or compares what all chains have found."""
+        return False
+
+    def begin_draw(self) -> None:
+        """Count a draw of tuning, also one in which labels have no posterior and wait."""
+
+    def end_draw(self) -> None:
+        """Keep no other chain waiting that expects to hear of this draw."""
+
+    def leave(self) -> None:
+        """Keep no other chain waiting."""
+
+    def note_trial(self, was_taken: bool) -> None:
+        """Note a trial with a learnt scale; a search goes on from what it has found."""
+
+    def draw(self, rng: np.random.Generator, state: Any, tuning: bool, rest: Any) -> tuple[Any, Drawn]:
+        """Move the labels of a state, which is returned, or another; in tuning, learn from it.
+
+        ``rest`` is whatever else depends on the labels, None if nothing does.
+        """
+        raise NotImplementedError
+
+
 @dataclass
-class Schedule:
-    """The moves of one chain's draws: chosen in tuning, then fixed.
+class Schedule(LabelsSchedule):
+    """Draws of labels on which mixtures alone depend: moves are chosen in tuning, then fixed.
 
     Parameters
     ----------
@@ -172,7 +205,6 @@ class Schedule:
     others: Place | None = None
     recombines: bool = True
     levels: Levels | None = None
-    # What the chain had found alone, if it has begun anew elsewhere; of several, what was farthest below.
     left: Left | None = None
     settled_draws: int = SETTLED_DRAWS
     n_sweeps: int = 0
@@ -207,22 +239,19 @@ class Schedule:
             first = (int(SEARCH_SHARE * self.tune) + 1,) if self.others.has_fixed_draw else ()
             self.draws_of_comparisons = (*first, *(int(share * self.tune) for share in SHARES_OF_COMPARISONS))
 
-    def searches(self, tuning: bool) -> bool:
-        """Tell whether the next draw is a search, or compares what all chains have found."""
+    def searches(self, tuning: bool) -> bool:  # noqa: D102
         return tuning and (self.search_left > 0 or self._compares)
 
     @property
     def _compares(self) -> bool:
         return self.search_left == 0 and self.ended is not None and self.n_tuning in self.draws_of_comparisons
 
-    def begin_draw(self) -> None:
-        """Count a draw of tuning, also one in which labels have no posterior and wait."""
+    def begin_draw(self) -> None:  # noqa: D102
         self.n_tuning += 1
         if self.levels is not None:
             self.levels.begin_draw()
 
-    def end_draw(self) -> None:
-        """Keep no other chain waiting that expects to hear of this draw."""
+    def end_draw(self) -> None:  # noqa: D102
         if self.levels is not None:
             self.levels.end_draw()
         if self.others is not None and self.n_tuning in self.draws_of_comparisons:
@@ -231,18 +260,17 @@ class Schedule:
             self.others.end_comparison(before + sum(draw <= self.n_tuning for draw in self.draws_of_comparisons))
 
     @property
-    def tries_scales(self) -> bool:
+    def tries_scales(self) -> bool:  # type: ignore[override]
         """Whether divisions are tried with a learnt scale: before any recombination, until some were in vain."""
         return self.search_left > 0 and self.population is None and self.trials_in_vain < TRIALS_IN_VAIN
 
-    def note_trial(self, was_taken: bool) -> None:
-        """Note a trial with a learnt scale; a search goes on from what it has found."""
+    def note_trial(self, was_taken: bool) -> None:  # noqa: D102
         if was_taken:
             self.trials_in_vain = self.settled = 0
         else:
             self.trials_in_vain += 1
 
-    def draw(self, rng: np.random.Generator, state: State, tuning: bool) -> tuple[State, Drawn]:
+    def draw(self, rng: np.random.Generator, state: State, tuning: bool, rest: Any = None) -> tuple[State, Drawn]:
         """Move the labels, and draw the prior's alpha if its law is given; in tuning, learn from it."""
         n_threads = self.options.threads or available_threads()
         searches = self.searches(tuning)
@@ -272,8 +300,7 @@ class Schedule:
             state.relabel(better)
         return state, Drawn(n_moved, log_joint, tally, False)
 
-    def leave(self) -> None:
-        """Keep no other chain waiting."""
+    def leave(self) -> None:  # noqa: D102
         if self.others is not None:
             self.others.leave()
 

@@ -1,19 +1,19 @@
 """How topics that keep their names are drawn: scans, and in tuning a search by annealing."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from pymc_dpgmm.sampler.amounts import ANNEALING_SHARE
 from pymc_dpgmm.sampler.topics.topics import TopicState, scans_of_words
-from pymc_dpgmm.sampler.tuning.comparison import Left
 from pymc_dpgmm.sampler.tuning.levels import Levels
-from pymc_dpgmm.sampler.tuning.schedule import Drawn, Options, no_tally
+from pymc_dpgmm.sampler.tuning.schedule import Drawn, LabelsSchedule, Options, no_tally
 
 
 @dataclass
-class TopicSchedule:
-    """The draws of one chain's topics.
+class TopicSchedule(LabelsSchedule):
+    """Draws of topics that keep their names.
 
     Tuning begins with annealing. Scans take larger parameters of the words, which let topics overlap, so that
     whole themes can still move between them. At first all words of a topic together weigh as much as the tokens of
@@ -31,38 +31,32 @@ class TopicSchedule:
     first: float = 0.0
     last: float = 0.0
 
-    def searches(self, tuning: bool) -> bool:
-        """Tell whether the next draw is a search."""
+    def searches(self, tuning: bool) -> bool:  # noqa: D102
         return tuning and self.options.search and self.n_annealed < self._n_to_anneal
 
     @property
     def _n_to_anneal(self) -> int:
         return round(ANNEALING_SHARE * self.levels.tune)
 
-    @property
-    def left(self) -> Left | None:
-        """What the chain has left to begin anew at another one's topics."""
-        return self.levels.left
-
-    def begin_draw(self) -> None:
-        """Count a draw of tuning."""
+    def begin_draw(self) -> None:  # noqa: D102
         self.levels.begin_draw()
 
-    def end_draw(self) -> None:
-        """Keep no other chain waiting that expects to hear of this draw."""
+    def end_draw(self) -> None:  # noqa: D102
         self.levels.end_draw()
 
-    def leave(self) -> None:
-        """Keep no other chain waiting."""
+    def leave(self) -> None:  # noqa: D102
         self.levels.leave()
 
-    def draw(self, rng: np.random.Generator, state: TopicState, tuning: bool) -> tuple[TopicState, Drawn]:
+    def draw(
+        self, rng: np.random.Generator, state: TopicState, tuning: bool, rest: Any = None
+    ) -> tuple[TopicState, Drawn]:
         """Draw all topics, as often as options say; in tuning, search."""
         searching = self.searches(tuning)
         n_moved = self._anneal(rng, state) if searching else self._scan(rng, state)
         log_joint = state.log_joint()
         better = self.levels.better(log_joint, state.labels) if tuning and self.options.search else None
         if better is not None:
+            self.left = self.levels.left
             state.words.set_labels(better, len(state.alpha))
         return state, Drawn(n_moved, log_joint, no_tally(), searching)
 

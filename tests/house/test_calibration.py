@@ -13,7 +13,7 @@ import pytest
 
 import pymc_dpgmm as dp
 
-PATH = Path(__file__).parent.parent / "benchmarks" / "calibration.py"
+PATH = Path(__file__).parents[2] / "benchmarks" / "calibration.py"
 SPEC = importlib.util.spec_from_file_location("calibration", PATH)
 calibration = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(calibration)

@@ -64,7 +64,7 @@ def test_functions_of_families_run_in_python(case):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_has_a_case(family):
-    # Those for rows with gaps are in tests/test_missing.py.
+    # Those for rows with gaps are in tests/integration/variables/test_missing.py.
     without = FAMILIES[family].takes_missing
     assert without or any(base.family.name == family for base, *_ in CASES.values())
 

@@ -12,7 +12,7 @@ import pytest
 from pymc_dpgmm.families.contract.family import KNOWN
 from pymc_dpgmm.testing import check_family
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def load(path):

@@ -65,7 +65,7 @@ def test_draws_are_those_of_threads(client):
 
 def test_a_family_of_a_notebook_gets_to_the_workers(client):
     # Workers cannot import what a notebook defines.
-    source = (Path(__file__).parents[1] / "docs" / "waiting_times.py").read_text()
+    source = (Path(__file__).parents[2] / "docs" / "waiting_times.py").read_text()
     own = {"__name__": "__main__"}
     exec(compile(source.split("\nif __name__")[0], "a cell", "exec"), own)
     times = np.random.default_rng(1).exponential(np.where(np.arange(6_000) % 2, 0.1, 5.0))

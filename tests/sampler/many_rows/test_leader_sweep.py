@@ -23,7 +23,6 @@ from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.partitions.priors import chinese_restaurant
 from pymc_dpgmm.sampler.amounts import ROWS_FOR_LEADERS
 from pymc_dpgmm.sampler.many_rows import many_rows, super_clusters
-from pymc_dpgmm.sampler.many_rows.births import births_and_deaths
 from pymc_dpgmm.sampler.many_rows.drawn_carving import carvings
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import log_gamma_numbers
 from pymc_dpgmm.sampler.many_rows.leader_sweep import leader_sweep
@@ -146,7 +145,7 @@ def test_mistakes_are_seen(mistake, n_draws):
 
 def births(number=3):
     def move(rng, state):
-        births_and_deaths(rng, state, number)
+        carvings(rng, state, number, 1, 1)
         return state.labels()
 
     return move
@@ -242,7 +241,7 @@ def test_bookkeeping(family, start, request):
             assert 0 <= leader_sweep(rng, state, threads, chunk=37) <= n
             assert state.n_clusters == n_clusters
             check_state(state, chinese_restaurant(alpha), rows, family, base)
-            births_and_deaths(rng, state, 50)
+            carvings(rng, state, 50, 1, 1)
             check_state(state, chinese_restaurant(alpha), rows, family, base)
             carvings(rng, state, 50)
             check_state(state, chinese_restaurant(alpha), rows, family, base)
@@ -522,7 +521,7 @@ def test_sweeps_of_badly_conditioned_rows_go_on(case):
     rng = np.random.default_rng(1)
     for _ in range(20):
         leader_sweep(rng, state, 1)
-        births_and_deaths(rng, state, 20)
+        carvings(rng, state, 20, 1, 1)
         carvings(rng, state, 50)
         assert np.isfinite(state.log_joint())
     assert state.cluster_sizes.sum() == 300

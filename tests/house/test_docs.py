@@ -9,7 +9,7 @@ import pytest
 
 import pymc_dpgmm as dp
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md"]
 PAGES += [page for page in sorted((ROOT / "docs").rglob("*.md")) if "notebooks" not in page.parts]
 PAGES += sorted((ROOT / "notebooks").glob("*.py"))
@@ -87,7 +87,7 @@ def test_slow_tests_say_what_they_protect():
     """Nobody leaves out, or shortens, what takes minutes without knowing what is lost."""
     silent = [
         f"{path.name}: {node.name}"
-        for path in sorted((ROOT / "tests").glob("test_*.py"))
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
         for node in ast.walk(ast.parse(path.read_text()))
         if _is_slow(node) and not ast.get_docstring(node)
     ]

@@ -9,7 +9,7 @@ import yaml
 
 import pymc_dpgmm as dp
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 RECIPE = ROOT / "recipe" / "recipe.yaml"
 

@@ -15,7 +15,7 @@ mpl.use("Agg")
 
 pytestmark = pytest.mark.interpreted
 
-PAGE = (Path(__file__).parents[1] / "docs" / "posterior.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "posterior.md").read_text()
 TABLE = PAGE[PAGE.index("## ArviZ's functions") :]
 # Rows in clusters of their own have heavy tails, by nature.
 HIGH_K = "Estimated shape parameter of Pareto distribution"
