@@ -10,15 +10,18 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dpgmm.native.arithmetic import below, uniform
-from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, address_of, c_function
+from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, address_of, c_function, inlined, shifted
 from pymc_dpgmm.sampler.moves.candidates import DrawnRows
 from pymc_dpgmm.sampler.moves.carving import carve_once, n_doublings
 from pymc_dpgmm.sampler.moves.move import SLOTS_NEEDED
 from pymc_dpgmm.sampler.state.memory import DONE, NEEDS_ROOM, memory_at, prior_of
 from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.state.views import view_of
 
 # Rows of a cluster that is carved out, at most: a power of two, drawn between these for every move.
 LEAST_ROWS, MOST_ROWS = 8, 1_024
+# Rows that are fetched from memory at once.
+FETCHED = 32
 
 
 class Part(NamedTuple):
@@ -43,12 +46,30 @@ class Part(NamedTuple):
     n_rows: int
 
 
+@inlined
+def fetch(s, rows, m):
+    """Read something of each of some rows, which may be far from each other in memory; return a number.
+
+    Memory answers all of these at once, where moves would wait for one row after the other.
+    """
+    found = 0.0
+    for t in range(m):
+        i = rows[t]
+        found += s.slots[i] + s.following[i] + s.preceding[i] + s.prior_predictive[i]
+    for v in range(s.n_views):
+        view = view_of(s, v)
+        for t in range(m):
+            start = rows[t] * view.stride
+            found += view.data[start] + view.data[start + max(view.stride - 1, 0)]
+    return found
+
+
 @c_function(INT(INTS, INT, INT, INT, INTS, INT, FLOAT, INTS))
 def run_carvings(head, n_moves, least, doublings, founders, n_rows, share, is_drawn):
     """Propose carvings and returns, from where the head says on; see :func:`carvings`.
 
-    If ``share`` is less than 1, only some of all ``n_rows`` rows are here, and ``founders`` has one for each move;
-    otherwise they are drawn here.
+    ``founders`` has a row for each move, should it be a carving. If ``share`` is less than 1, only some of all
+    ``n_rows`` rows are here.
     """
     s = memory_at(head)
     prior = prior_of(s)
@@ -56,10 +77,10 @@ def run_carvings(head, n_moves, least, doublings, founders, n_rows, share, is_dr
     while s.position < n_moves:
         if s.n_clusters + SLOTS_NEEDED > s.capacity:
             return NEEDS_ROOM
+        if s.position % FETCHED == 0:
+            s.log_weights[0] = fetch(s, shifted(founders, s.position), min(FETCHED, n_moves - s.position))
         most = least << below(s.bits, doublings + 1)
-        founder = -1
-        if uniform(s.bits) < 0.5:
-            founder = founders[s.position] if share < 1.0 else below(s.bits, s.n)
+        founder = founders[s.position] if uniform(s.bits) < 0.5 else -1
         n_moved, _ = carve_once(s, prior, drawn, n_rows, founder, most)
         s.n_moved += n_moved > 0
         s.position += 1
@@ -95,7 +116,9 @@ def carvings(
     int
         How many were accepted.
     """
-    founders, is_drawn, share, n_rows = part or Part(state.slots, state.slots, 1.0, state.n)
+    if part is None:
+        part = Part(rng.integers(state.n, size=n_moves), np.empty(0), 1.0, state.n)
+    founders, is_drawn, share, n_rows = part
     founders, flags = (
         np.ascontiguousarray(founders, dtype=np.int64),
         np.ascontiguousarray(is_drawn, dtype=np.int64),
