@@ -11,7 +11,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from probes import ROOT, measure
+from probes import ROOT, TASKS, measure
 
 
 def median(results, key):
@@ -69,7 +69,14 @@ def memory(checkout, arguments):
     yield "1,000,000 x 2: s for five draws after five of tuning", result["s"]
 
 
-SECTIONS = {f.__name__: f for f in (first_draw, mixing, wide_scans, lines, memory)}
+def tasks(checkout, arguments):
+    """Seconds of things that users do."""
+    for name in TASKS:
+        for result in measure("task", checkout, name=name):
+            yield f"{name}: {result['what']}, s", result["seconds"]
+
+
+SECTIONS = {f.__name__: f for f in (first_draw, mixing, wide_scans, lines, memory, tasks)}
 
 
 def show(value):

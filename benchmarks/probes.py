@@ -225,8 +225,88 @@ def inside_models(model, draws=2_000, tune=1_000):
     tell(ms_per_draw=1e3 * float(idata.posterior.attrs["sampling_time"]) / (draws + tune))
 
 
+def task(name):
+    """Seconds of one of the things that users do, once what is compiled is there; of several runs the least."""
+    import dask.array
+    import numpy as np
+    import pymc as pm
+
+    import pymc_dpgmm as dp
+
+    rng = np.random.default_rng(1)
+
+    def rows(n, d):
+        return 3.0 * rng.normal(size=(8, d))[rng.integers(8, size=n)] + rng.normal(size=(n, d))
+
+    def sampled(make, draws, tune, **options):
+        with pm.Model():
+            make()
+            idata = pm.sample(draws, tune=tune, chains=1, cores=1, random_seed=1, **options, **QUIET)
+        return float(idata.posterior.attrs["sampling_time"]) / (draws + tune), idata
+
+    def drawn(make, draws=300, tune=300, **options):
+        return lambda: sampled(make, draws, tune, **options)[0]
+
+    def timed(function):
+        def run():
+            begin = time.perf_counter()
+            function()
+            return time.perf_counter() - begin
+
+        return run
+
+    def latent():
+        rate = dp.DPMixture("rate", 1.0, dp.NormalInverseGamma(pm.Normal("mu"), 0.3, 3.0, 1.0), shape=100)
+        pm.Poisson("y", pm.math.exp(rate), observed=COUNTS)
+
+    def process():
+        theta = dp.DirichletProcess("theta", 1.0, pm.Normal.dist(0.0, 3.0), shape=100)
+        pm.Laplace("y", theta, 1.0, observed=LINE)
+
+    COUNTS, LINE = rng.poisson(rng.choice([2.0, 9.0], 100)), rows(100, 1)[:, 0]
+    documents = rng.multinomial(200, rng.dirichlet(np.full(300, 0.05)), 100)
+    small, many, group = rows(500, 2), rows(1_000_000, 2), np.arange(500) % 10
+    truth = (many[:, 0] > 0).astype(int)
+    base = dp.NormalInverseWishart.from_data(many)
+    chunks = dask.array.from_array(many, chunks=(250_000, 2))
+    asked = sampled(lambda: dp.DPMixture("y", 1.0, observed=small), 300, 100)[1] if name == "asked" else None
+    grid = np.stack(np.meshgrid(*[np.linspace(-9.0, 9.0, 30)] * 2), axis=-1).reshape(-1, 2)
+    few = {"draws": 40, "tune": 0, "var_names": ["y_n_clusters"]}
+    tasks = {
+        "words": {"draw": drawn(lambda: dp.LDA("y", 10, 0.1, 0.1, observed=documents), 50, 50)},
+        "groups": {"draw": drawn(lambda: dp.HDPMixture("y", 1.0, 1.0, observed=small, group=group), 200, 200)},
+        "process": {"draw": drawn(process)},
+        "latent rows": {"draw": drawn(latent)},
+        "a million rows": {
+            f"draw, threads {n}": drawn(
+                lambda: dp.DPMixture("y", 1.0, base, observed=many, initval=truth), dpmixture={"threads": n}, **few
+            )
+            for n in (1, 2)
+        },
+        "asked": {
+            "density": timed(lambda: dp.density(asked, "y", grid)),
+            "membership": timed(lambda: dp.membership(asked, "y", grid)),
+            "summary": timed(lambda: dp.summary(asked, "y")),
+            "new rows": timed(lambda: dp.sample_new_rows(asked, "y", 1_000, random_seed=1)),
+        },
+        "fit": {"fit": timed(lambda: fitted(small))},
+        "dask": {"draw": drawn(lambda: dp.DPMixture("y", 1.0, base, observed=chunks), 5, 5)},
+    }
+
+    def fitted(data):
+        with pm.Model():
+            dp.DPMixture("y", 1.0, observed=data)
+            dp.fit(random_seed=1, progressbar=False)
+
+    for what, run in tasks[name].items():
+        run()
+        tell(what=what, seconds=min(run() for _ in range(3)))
+
+
+TASKS = ("words", "groups", "process", "latent rows", "a million rows", "asked", "fit", "dask")
 PROBES = {
-    f.__name__: f for f in (imported, first_draw, first_draw_of_nuts, mixing, wide_scans, memory, inside_models)
+    f.__name__: f
+    for f in (task, imported, first_draw, first_draw_of_nuts, mixing, wide_scans, memory, inside_models)
 }
 
 if __name__ == "__main__":
