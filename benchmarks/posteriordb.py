@@ -68,7 +68,7 @@ def item_response(data, mixed):
     y = np.array(data["y"])
     theta = effects("theta", y.shape[1], mixed, 1.0)
     a = pm.LogNormal("a", 0.0, pm.HalfNormal("a_sd", 1.0), shape=len(y))
-    # The mixture has a level of its own, which this one would share.
+    # The mixture has a level of its own.
     level = 0.0 if mixed else pm.Normal("mu_b", 0.0, 5.0)
     b = level + pm.HalfNormal("b_sd", 2.0) * pm.Normal("b", shape=len(y))
     pm.Bernoulli("y", logit_p=a[:, None] * (theta - b[:, None]), observed=y)

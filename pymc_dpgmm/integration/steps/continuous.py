@@ -12,7 +12,7 @@ from pymc_dpgmm.integration.continuous.normal_clusters import CLUSTERS_OF_FAMILI
 from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared
 from pymc_dpgmm.native.compiled import CFunction, logger
 from pymc_dpgmm.sampler.hamiltonian import no_u_turn, normal_clusters
-from pymc_dpgmm.sampler.hamiltonian.adaptation import Scales, StepSize
+from pymc_dpgmm.sampler.hamiltonian.adaptation import Directions, Scales, StepSize, stretched
 from pymc_dpgmm.sampler.hamiltonian.no_u_turn import NoUTurn, Told
 from pymc_dpgmm.sampler.hamiltonian.normal_clusters import StandardizedRows
 
@@ -65,6 +65,10 @@ class Learnt:
         Of variables.
     of_rows : dict of str to Scales
         Of what the rest of a model tells of rows, by the names of parts: pseudo-observations and their scales.
+    directions : Directions
+        Of variables, and rows of all parts.
+    bases_along : list
+        For each direction and part, how the mean of the base measure differs along it, and its weight.
     of_parts : dict of str to Any
         What else parts have learnt, by their names.
     n_moves : int
@@ -74,6 +78,7 @@ class Learnt:
     def __init__(self, n: int, tune: int, target_accept: float) -> None:
         self.step_size, self.scales = StepSize(target_accept), Scales(n, tune)
         self.of_rows: dict[str, Scales] = {}
+        self.directions, self.bases_along = Directions(tune), list[Any]()
         self.of_parts: dict[str, Any] = {}
         self.tune, self.n_moves = tune, 0
 
@@ -113,18 +118,32 @@ class MovingPart(Protocol):
         Names of its value variables.
     n, d : int
         Shape of its numbers.
+    has_directions : bool
+        Whether it knows how what moves differs along a direction.
     """
 
     name: str
     values: list[str]
     n: int
     d: int
+    has_directions: bool
 
     def prepare(self, point: Mapping[str, np.ndarray]) -> Moving:
         """Return arrays of the types that are compiled for."""
 
     def begin(self, rng: np.random.Generator, point: Any, prepared: Any, learnt: Learnt, tuning: bool) -> Moving:
         """Return what moves, at the present place."""
+
+    def base_at(self, point: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and weight of the base measure, (d,) each, at a point."""
+
+    def along(
+        self, prepared: Any, numbers: np.ndarray, centre: np.ndarray, weight: np.ndarray
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return how what moves differs where numbers do by (n, d), and the mean of the base by ``centre``.
+
+        It must not depend on what moves: ``weight`` is that of the base at some time.
+        """
 
     def end(self, point: Any, prepared: Any, values: Sequence[np.ndarray], numbers: np.ndarray) -> None:
         """Write what is drawn: values of the variables, and numbers (n, d)."""
@@ -143,6 +162,8 @@ class LatentClusters:
     n : int
         Rows.
     """
+
+    has_directions = True
 
     def __init__(
         self, model: pm.Model, mixture: Variable, target: LabelsTarget, position: int, view: int, n: int
@@ -183,6 +204,19 @@ class LatentClusters:
             typical = typical + min(0.5, 2.0 / (learnt.n_moves + 1)) * (rows.squares - typical)
         learnt.of_parts[self.name] = shape, typical
         return Moving(rows.moving, rows.of_clusters, rows.fixed)
+
+    def base_at(self, point: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and weight of the base measure, (d,) each, at a point."""
+        params = self._target.mixtures[self._view].params_at(point)
+        mean, weight = np.broadcast_to(params.mu, self.d), np.broadcast_to(params.kappa, self.d)
+        return mean.copy(), weight.copy()
+
+    def along(
+        self, prepared: Any, numbers: np.ndarray, centre: np.ndarray, weight: np.ndarray
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return how standard numbers differ where rows do, and with them the means of their clusters."""
+        assert self._rows is not None
+        return self._rows.along(numbers, centre, weight, prepared[self._position].labels)
 
     def end(self, point: Any, prepared: Any, values: Sequence[np.ndarray], numbers: np.ndarray) -> None:
         """Let the point and the state have other rows, and the state parameters of the point."""
@@ -282,18 +316,50 @@ class ContinuousMove:
         self._sampler = NoUTurn(rng, entry, fixed, given, self._lengths, self._max_treedepth)
         return self._sampler
 
-    def _learn(self, learnt: Learnt, told: Told, sampler: NoUTurn, values: np.ndarray, n_clusters: int) -> None:
+    def _learn(
+        self, learnt: Learnt, point: Any, told: Told, sampler: NoUTurn, values: np.ndarray, n_clusters: int
+    ) -> None:
         """Learn from a move of tuning: of rows, from their numbers and what the rest of the model says of them."""
         learnt.n_moves += 1
         learnt.step_size.learn(told.acceptance_rate)
         has_changed = learnt.scales.learn(values, sampler.gradient(len(values)), n_clusters)
-        further = iter(sampler.further)
+        further, drawn, scales = iter(sampler.further), [values], [learnt.scales]
         for part in self._parts:
             of_part = [next(further) for _ in range(len(part.values) + 2)]
             numbers, gradient = of_part[-2:]
             has_changed |= learnt.of_rows[part.name].learn(numbers, gradient)
+            drawn.append(numbers)
+            scales.append(learnt.of_rows[part.name])
+        if all(part.has_directions for part in self._parts):
+            learnt.directions.learn(np.concatenate(drawn))
         if has_changed:
+            narrowed = learnt.directions.update(np.concatenate([own.scales for own in scales]))
+            for own in scales:
+                own.scales, narrowed = narrowed[: len(own.scales)], narrowed[len(own.scales) :]
+            learnt.bases_along = [self._bases_along(point, direction) for direction in learnt.directions.found]
             learnt.step_size.restart()
+
+    def _bases_along(self, point: Any, direction: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return for each part how the mean of its base differs along a direction, and its weight now."""
+        other = dict(point)
+        for name, piece in self._density.pieces.items():
+            other[name] = point[name] + direction[piece.start : piece.stop].reshape(piece.shape)
+        bases = [(part.base_at(other), part.base_at(point)) for part in self._parts]
+        return [(there - here, weight) for (there, _), (here, weight) in bases]
+
+    def _displacements(self, prepared: list[Prepared], learnt: Learnt, scales: np.ndarray) -> np.ndarray:
+        """Return how all that moves is displaced along the directions that are learnt, in units of scales."""
+        found, m = learnt.directions.found, self._density.n_values
+        displaced = np.empty((len(found), len(scales)))
+        for own, direction, bases in zip(displaced, found, learnt.bases_along, strict=True):
+            own[:m], at, moved = direction[:m], m, []
+            for part, base in zip(self._parts, bases, strict=True):
+                numbers, at = direction[at : at + part.n * part.d], at + part.n * part.d
+                moved.append(part.along(prepared, numbers.reshape(part.n, part.d), *base))
+            pieces = [rows for rows, _ in moved] + [one for _, of_clusters in moved for one in of_clusters]
+            own[m:] = np.concatenate([piece.ravel() for piece in pieces]) if pieces else ()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.nan_to_num(displaced / scales, posinf=0.0, neginf=0.0)
 
     def draw(
         self,
@@ -326,7 +392,9 @@ class ContinuousMove:
             at += numbers.size
         is_early = tuning and learnt.n_moves < EARLY_MOVES
         depth = min(self._max_treedepth, EARLY_MAX_TREEDEPTH) if is_early else self._max_treedepth
-        told = sampler.draw(learnt.step_size.size, depth)
+        has_directions = len(learnt.directions.found) > 0
+        directions = stretched(self._displacements(prepared, learnt, scales)) if has_directions else ()
+        told = sampler.draw(learnt.step_size.size, depth, *directions)
         if sampler.failed_at is not None:
             # What failed is in the arrays: PyTensor tells what it is.
             density.function(sampler.failed_at, *fixed, *(np.asarray(point[name]) for name in density.inputs))
@@ -335,7 +403,7 @@ class ContinuousMove:
         if told is None:
             return None
         if tuning:
-            self._learn(learnt, told, sampler, vector[:m], n_clusters)
+            self._learn(learnt, point, told, sampler, vector[:m], n_clusters)
         for name, piece in density.pieces.items():
             point[name] = vector[piece.start : piece.stop].reshape(piece.shape).astype(self._dtypes[name])
         further = iter(sampler.further)

@@ -8,9 +8,18 @@ for numbers q and gradients g of the log density: the standard deviation where a
 other what makes numbers and gradients alike (Seyboldt, Carlson and Carpenter 2024). Each is learnt from the
 draws of a window, whose length doubles. Where there are more clusters, the density bends more in what their base
 measure depends on: scales are divided by the root of the curvature there, relative to its mean.
+
+Where two parts of a model have a level each, or a size, numbers vary together much more than each of them does
+given the others. Such :class:`Directions` are the first principal components of the draws of a window, in units
+of the scales, as far as they stand out from what chance makes of so few draws (the edge
+:math:`(1 + \sqrt{p / n})^2` of Marchenko and Pastur 1967): a metric of low rank (Bales et al. 2019). Scales are
+then those of what varies beside them. A third of the standard deviation is taken, since what is learnt of a
+direction is off by chance, and what is taken is that much too long in all others: three standard deviations are
+within reach of a trajectory.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +37,14 @@ LEAST_SCALE, LARGEST_SCALE = 1e-10, 1e10
 LEAST_CURVATURE, LARGEST_CURVATURE = 0.5, 8.0
 # Of squares of gradients, relative to their mean.
 LARGEST_SQUARE = 9.0
+# Draws from which directions are learnt, at least and at the most; the variance along one, at least, relative to
+# scales and to what chance makes; how many directions there are, and numbers, at the most.
+FEWEST_DRAWS, MOST_DRAWS, LEAST_VARIANCE, STANDS_OUT, MOST_DIRECTIONS, MOST_NUMBERS = 40, 300, 16.0, 2.0, 4, 3_000
+# The share of a standard deviation along a direction that is taken.
+TAKEN = 1.0 / 3.0
+POWER_ITERATIONS = 30
+# The share of a variance that is left beside directions, at least.
+LEAST_LEFT = 1e-4
 
 
 class StepSize:
@@ -127,11 +144,12 @@ class Scales:
         if self._n < self._window and self._n_drawn + 1 <= self._end:
             return False
         # A last window that is short would know less than the one before.
-        if self._n >= 0.5 * self._window:
+        is_long = self._n >= 0.5 * self._window
+        if is_long:
             self._update()
         self._window *= 2
         self._begin()
-        return True
+        return is_long
 
     def _update(self) -> None:
         of_numbers, of_gradients = self._squares
@@ -149,3 +167,83 @@ class Scales:
                 )
         mean, slope = self._means
         self.observations = mean + self.scales**2 * slope
+
+
+class Directions:
+    """Directions in which numbers vary together more than each does given the others.
+
+    Parameters
+    ----------
+    tune : int
+        Draws of tuning.
+
+    Attributes
+    ----------
+    found : (r, n) array
+        How far numbers reach along each.
+    """
+
+    def __init__(self, tune: int) -> None:
+        self.found = np.empty((0, 0))
+        self._end, self._n_drawn, self._seen = SHARE_OF_SCALES * tune, 0, list[np.ndarray]()
+
+    def learn(self, numbers: np.ndarray) -> None:
+        """Take a draw of the numbers (n,) into account."""
+        self._n_drawn += 1
+        if len(numbers) <= MOST_NUMBERS and self._n_drawn <= self._end:
+            self._seen.append(numbers)
+
+    def update(self, scales: np.ndarray) -> np.ndarray:
+        """Find the directions of the draws since the last time, given the scales (n,) of the numbers.
+
+        Returns
+        -------
+        (n,) array
+            The scales of what varies beside the directions.
+        """
+        seen, self._seen = np.array(self._seen[:: 1 + len(self._seen) // MOST_DRAWS]), []
+        if len(seen) < FEWEST_DRAWS:
+            return scales
+        relative = (seen - seen.mean(axis=0)) / scales
+        of_all, of_directions = (relative**2).mean(axis=0), np.zeros(len(scales))
+        least = max(LEAST_VARIANCE, STANDS_OUT * (1.0 + math.sqrt(relative.shape[1] / len(seen))) ** 2)
+        found: list[np.ndarray] = []
+        while len(found) < MOST_DIRECTIONS:
+            variance, unit = _principal_component(relative)
+            if variance <= least:
+                break
+            found.append(TAKEN * math.sqrt(variance) * unit * scales)
+            of_directions += variance * unit**2
+            relative -= np.outer(relative @ unit, unit)
+        self.found = np.reshape(found, (-1, len(scales)))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            left = np.clip(1.0 - of_directions / of_all, LEAST_LEFT, 1.0)
+        narrowed: np.ndarray = scales * np.nan_to_num(left, nan=1.0) ** 0.25
+        return narrowed
+
+
+def _principal_component(numbers: np.ndarray) -> tuple[float, np.ndarray]:
+    """Return the largest variance of centred numbers (n, p) along any direction, and this, by power iterations.
+
+    A matrix decomposition would take as long as hundreds of draws where chains share the cores.
+    """
+    unit: Any = np.random.default_rng(0).normal(size=numbers.shape[1])
+    for _ in range(POWER_ITERATIONS):
+        unit = np.dot(numbers @ (unit / math.sqrt(np.dot(unit, unit))), numbers)
+    unit = unit / max(math.sqrt(np.dot(unit, unit)), LEAST_SCALE)
+    along = numbers @ unit
+    return float(along @ along) / len(numbers), unit
+
+
+def stretched(displacements: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    r"""Return orthonormal directions (r, n), and by how much numbers are stretched along them, less one: (r,).
+
+    Along displacements that are orthogonal, standard normal numbers then vary by their lengths more.
+    """
+    directions, stretches = np.zeros_like(displacements), np.zeros(len(displacements))
+    for r, own in enumerate(displacements):
+        own = own - (directions[:r] @ own) @ directions[:r]
+        length = math.sqrt(own @ own)
+        if length > 0.0:
+            directions[r], stretches[r] = own / length, math.sqrt(1.0 + length**2) - 1.0
+    return directions, stretches

@@ -9,7 +9,8 @@ and Jankowiak 2019, appendix A), with the criterion of Betancourt (2017, appendi
 
 .. math:: p_\mp^\top (\rho - (p_- + p_+) / 2) \le 0.
 
-Numbers are :math:`q = s y` for scales s that stay during a transition; momenta are those of y, standard normal.
+Numbers are :math:`q = s A y` for scales s and a matrix :math:`A = I + V^\top D V`, with orthonormal directions V
+and a diagonal D, that stay during a transition; momenta are those of y, standard normal.
 """
 
 import itertools
@@ -48,6 +49,11 @@ TRANSITION = Block(
     log_p=blocks.FLOATS,
     gradient=blocks.FLOATS,
     scales=blocks.FLOATS,
+    # Directions (n_directions, n), by how much numbers are stretched along each, less one, and what is stretched.
+    n_directions=NUMBER,
+    directions=blocks.FLOATS,
+    stretches=blocks.FLOATS,
+    stretched=blocks.FLOATS,
     # Both ends of the trajectory: numbers, momentum and gradient, (n,) each, one after the other.
     left=blocks.FLOATS,
     right=blocks.FLOATS,
@@ -77,7 +83,7 @@ TRANSITION = Block(
 # how many points the log density was +inf or NaN; and whether it could not be computed.
 RESULTS = ("log_p", "acceptance_rate", "depth", "n_steps", "diverging", "energy", "impossible", "failed")
 (_LOG_P, _ACCEPTANCE, _DEPTH, _STEPS, _DIVERGING, _ENERGY, _IMPOSSIBLE, _FAILED) = range(len(RESULTS))
-_MAX_DEPTH = TRANSITION.place("max_depth")
+NONE = np.empty(0)
 _at = TRANSITION.reader()
 
 
@@ -100,19 +106,43 @@ def _copy(n, source, target):
 
 
 @inlined
+def _stretch(t):
+    """Stretch the numbers in ``stretched`` along the directions."""
+    n = t.n
+    for r in range(t.n_directions):
+        direction, along = shifted(t.directions, r * n), 0.0
+        for i in range(n):
+            along += direction[i] * t.stretched[i]
+        along *= t.stretches[r]
+        for i in range(n):
+            t.stretched[i] += along * direction[i]
+
+
+@inlined
+def _push(t, momentum, gradient, size):
+    """Let a momentum follow the gradient."""
+    for i in range(t.n):
+        t.stretched[i] = t.scales[i] * gradient[i]
+    _stretch(t)
+    for i in range(t.n):
+        momentum[i] += size * t.stretched[i]
+
+
+@inlined
 def _step(t, end, size):
     """Let an end of the trajectory make a leapfrog step; return the log density there."""
     n = t.n
     momentum, gradient = shifted(end, n), shifted(end, 2 * n)
+    _push(t, momentum, gradient, 0.5 * size)
+    _copy(n, momentum, t.stretched)
+    _stretch(t)
     for i in range(n):
-        momentum[i] += 0.5 * size * t.scales[i] * gradient[i]
-        end[i] += size * t.scales[i] * momentum[i]
+        end[i] += size * t.scales[i] * t.stretched[i]
         t.at[i] = end[i]
     log_p = _density(t)
     if log_p > -math.inf:
-        for i in range(n):
-            gradient[i] = t.gradient[i]
-            momentum[i] += 0.5 * size * t.scales[i] * gradient[i]
+        _copy(n, t.gradient, gradient)
+        _push(t, momentum, gradient, 0.5 * size)
     return log_p
 
 
@@ -302,7 +332,16 @@ class NoUTurn:
 
     def _make_room(self, n: int) -> None:
         m, depth = n + n // 2 + 16, self._max_depth
-        lengths = {"at": m, "gradient": m, "scales": m, "left": 3 * m, "right": 3 * m, "total": m, "of_half": m}
+        lengths = {
+            "at": m,
+            "gradient": m,
+            "scales": m,
+            "stretched": m,
+            "left": 3 * m,
+            "right": 3 * m,
+            "total": m,
+            "of_half": m,
+        }
         lengths |= {"kept": (depth + 1) * m, "sums": (depth + 1) * m, "drawn": 2 * m, "of_new": 2 * m}
         ends = np.cumsum([0, *self._further])
         lengths |= dict.fromkeys(("further", "further_drawn", "further_new"), int(ends[-1]) + 1)
@@ -319,6 +358,9 @@ class NoUTurn:
             code=self._entry.code,
             inputs=inputs,
             outputs=outputs,
+            n_directions=0,
+            directions=0,
+            stretches=0,
             n_further=int(ends[-1]),
             max_depth=depth,
             next_double=next_double,
@@ -336,14 +378,24 @@ class NoUTurn:
         self._block[0] = self._inputs[1] = n
         return self._own["drawn"][:n], self._own["scales"][:n]
 
-    def draw(self, size: float, max_depth: int) -> Told | None:
+    def draw(
+        self, size: float, max_depth: int, directions: np.ndarray = NONE, stretches: np.ndarray = NONE
+    ) -> Told | None:
         """Draw the numbers from where they are; None where these have no log density.
 
         ``size`` is that of a leapfrog step. A trajectory is doubled ``max_depth`` times at most, no more than
-        ever. Afterwards the numbers are what is drawn, and ``further`` are the further results there. Where the
-        density cannot be computed, :attr:`failed_at` has the numbers.
+        ever. ``directions`` and ``stretches`` are what :func:`.adaptation.stretched` returns. Afterwards the
+        numbers are what is drawn, and ``further`` are the further results there. Where the density cannot be
+        computed, :attr:`failed_at` has the numbers.
         """
-        self._block[_MAX_DEPTH] = min(max_depth, self._max_depth)
+        directions = np.ascontiguousarray(directions)
+        TRANSITION.set(
+            self._block,
+            max_depth=min(max_depth, self._max_depth),
+            n_directions=len(stretches),
+            directions=directions,
+            stretches=stretches,
+        )
         has_density = transition(self._address, size)
         self._entry.raise_error()
         log_p, rate, depth, n_steps, diverging, energy, n_impossible, failed = self._own["results"].tolist()

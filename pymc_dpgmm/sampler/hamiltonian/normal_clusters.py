@@ -51,6 +51,9 @@ from pymc_dpgmm.sampler.state.memory import memory_at
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.templates import DRAW_NORMAL, view_at
 
+# Bounds of the squares of typical shares, from 0 and 1.
+LEAST_SQUARE = 1e-6
+
 ROWS = Block(
     # Heads of the state, and of the table of the rows.
     state=blocks.INTS,
@@ -193,6 +196,12 @@ def end_rows(block, moved):
 KERNELS = (begin_rows, end_rows)
 
 
+def means_of_clusters(numbers: np.ndarray, labels: np.ndarray, n_clusters: int) -> np.ndarray:
+    """Return the means (K, d) of numbers (n, d) of the rows of each cluster, 0 where it has none."""
+    sums = [np.bincount(labels, column, minlength=n_clusters) for column in numbers.T]
+    return np.transpose(sums) / np.maximum(np.bincount(labels, minlength=n_clusters), 1)[:, None]
+
+
 class StandardizedRows:
     """The rows of a view of a state, and what of them and of their clusters moves.
 
@@ -295,6 +304,29 @@ class StandardizedRows:
         """What stays: pseudo-observations and precisions (n, d), roots (K, ...), and how scales lag (K, d)."""
         k = self.n_clusters
         return [self._seen, self._precisions, self._roots[:k], self._of_clusters[5, :k]]
+
+    def along(
+        self, displaced: np.ndarray, centre: np.ndarray, weight: np.ndarray, labels: np.ndarray
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return how what moves is displaced where rows are, by (n, d), and with them the means of their clusters.
+
+        The mean of the base measure, whose weight is about ``weight``, is displaced by ``centre``. ``labels`` are
+        those of the rows' units, 0 to K - 1. The result must not depend on what moves, and scales of clusters do:
+        precisions of rows within clusters are those with which shares are typical.
+        """
+        k, unit = self.n_clusters, self._kept[0]
+        labels = labels if unit is None else labels[unit]
+        shares = np.sqrt(np.clip(self._typical, LEAST_SQUARE, 1.0 - LEAST_SQUARE))
+        totals = self._precisions / shares
+        within = totals - self._precisions
+        sizes = np.bincount(labels, minlength=k)[:, None]
+        means, precisions, heard = (
+            means_of_clusters(own, labels, k) for own in (displaced, within, shares * within)
+        )
+        known = weight * precisions + sizes * heard
+        of_rows = (displaced - (1.0 - shares) * means[labels]) * np.sqrt(totals)
+        of_means = (means - centre * weight * precisions / known) * np.sqrt(known)
+        return of_rows, [of_means, np.zeros((k, self._d))]
 
     def end(self, rows: np.ndarray) -> None:
         """Let the state have rows (n, d), a C-contiguous array."""

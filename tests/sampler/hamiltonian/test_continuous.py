@@ -24,7 +24,7 @@ from pymc_dpgmm.integration.steps import continuous
 from pymc_dpgmm.native.array_calls import PythonCall
 from pymc_dpgmm.partitions.draws import draw_labels
 from pymc_dpgmm.sampler.hamiltonian import normal_clusters
-from pymc_dpgmm.sampler.hamiltonian.adaptation import Scales, StepSize
+from pymc_dpgmm.sampler.hamiltonian.adaptation import Directions, Scales, StepSize, stretched
 from pymc_dpgmm.sampler.hamiltonian.no_u_turn import NoUTurn
 
 NIG = {"mu": 0.4, "kappa": 0.3, "a": 2.5, "b": 0.8}
@@ -44,15 +44,19 @@ def sampler_of(density, rng, max_depth=10, n=3):
     return NoUTurn(rng, PythonCall(density, [(np.dtype(np.float64), 1)]), [], [], [n], max_depth)
 
 
-@pytest.mark.parametrize(("size", "max_depth"), [(0.5, 10), (0.9, 10), (0.1, 2)])
-def test_draws_have_the_moments_of_a_density(size, max_depth):
-    """Also where trajectories are cut short, and where many steps are rejected."""
+@pytest.mark.parametrize(
+    ("size", "max_depth", "displacements"),
+    [(0.5, 10, []), (0.9, 10, []), (0.1, 2, []), (0.5, 10, [[1.0, 0.5, 0.2], [0.0, 1.0, -1.0]])],
+)
+def test_draws_have_the_moments_of_a_density(size, max_depth, displacements):
+    """Also where trajectories are cut short, where many steps are rejected, and stretched along directions."""
+    directions = stretched(np.array(displacements).reshape(-1, 3))
     sampler, n_draws = sampler_of(normal_density, np.random.default_rng(3), max_depth), 6_000
     draws, rates, squares = np.empty((n_draws, 3)), np.empty(n_draws), []
     numbers, scales = sampler.begin(3)
     numbers[:], scales[:] = MEAN, [1.0, 0.7, 0.8]
     for t in range(n_draws):
-        told = sampler.draw(size, 10)
+        told = sampler.draw(size, 10, *directions)
         draws[t], rates[t] = numbers, told.acceptance_rate
         squares.append(told.n_steps)
         assert told.log_p == pytest.approx(float(normal_density(numbers)[0]))
@@ -131,6 +135,43 @@ def test_sizes_and_scales_are_learnt():
     assert 0.7 < np.mean(rates[1_000:]) < 0.92
 
 
+def test_a_level_that_many_numbers_share_is_learnt():
+    """Of sixty numbers with a common level of standard deviation 8, and of as many whose sum they are beside."""
+    n, rng = 60, np.random.default_rng(5)
+    units = np.repeat([[1.0, 0.0], [0.0, 1.0]], n // 2, axis=1)
+    # Both halves go together along one direction.
+    level = units.sum(axis=0)
+    precision = np.eye(n) - np.outer(level, level) * 64.0 / (1.0 + 64.0 * n)
+
+    def density(x):
+        return [np.asarray(-0.5 * x @ precision @ x), -precision @ x, x]
+
+    effective = {}
+    for has_directions in (False, True):
+        sampler, size, scales = sampler_of(density, rng, n=n), StepSize(0.8), Scales(n, 1_000)
+        directions, levels = Directions(1_000), []
+        for t in range(2_000):
+            numbers, own = sampler.begin(n)
+            own[:] = scales.scales
+            told = sampler.draw(size.size, 10, *stretched(directions.found.reshape(-1, n) / scales.scales))
+            levels.append(numbers.mean())
+            if t < 1_000:
+                size.learn(told.acceptance_rate)
+                if has_directions:
+                    directions.learn(numbers.copy())
+                if scales.learn(numbers, sampler.gradient(n)):
+                    scales.scales = directions.update(scales.scales)
+                    size.restart()
+            if t == 999:
+                size.end()
+        effective[has_directions] = float(az.ess(np.array(levels[1_000:])[None]))
+        if has_directions:
+            (found,) = directions.found
+            assert abs(found @ level) / np.linalg.norm(found) / np.sqrt(n) > 0.98
+            np.testing.assert_allclose(scales.scales, 1.0, rtol=0.5)
+    assert effective[True] > 5.0 * effective[False]
+
+
 # --- The move alone, from exact draws: it leaves the joint distribution as it is
 
 N_ROWS, TIMES = 6, np.linspace(-1.0, 1.0, 6)
@@ -195,7 +236,7 @@ def moments(point, data):
     ]
 
 
-def largest_score(base, n_draws, unit=None, n_moves=4):
+def largest_score(base, n_draws, unit=None, n_moves=4, has_directions=False):
     rng = np.random.default_rng(11)
     _, _, data = draw_all(rng, base, unit)
     model = model_of(base, data, unit)
@@ -204,6 +245,10 @@ def largest_score(base, n_draws, unit=None, n_moves=4):
     assert step.continuous is not None
     learnt = step.continuous.learnt(0)
     learnt.step_size.size = 0.4
+    if has_directions:
+        # Variables, and rows in two columns.
+        learnt.directions.found = 0.7 * rng.normal(size=(2, step.continuous._density.n_values + 2 * N_ROWS))
+        learnt.bases_along = [[(rng.normal(size=2), np.full(2, 0.3))] for _ in range(2)]
     (target,) = step.targets
     before, after = [], []
     for _ in range(n_draws):
@@ -232,6 +277,15 @@ CASES = [("columns", None), ("correlated", None), ("columns", UNIT), ("correlate
 def test_the_move_leaves_the_joint_distribution(base, unit, n_draws):
     """Rows with an offset that moves, coefficients, a noise, mean and scale of the base: all at once."""
     assert largest_score(base, n_draws, unit) < 4.2
+
+
+@pytest.mark.parametrize(
+    ("base", "unit", "n_draws"),
+    rest_slow([("correlated", UNIT, 1_000), *((base, unit, 8_000) for base, unit in CASES)]),
+)
+def test_the_move_along_directions_leaves_the_joint_distribution(base, unit, n_draws):
+    """Whatever has been learnt of directions."""
+    assert largest_score(base, n_draws, unit, has_directions=True) < 4.2
 
 
 class HalfOfRows(NormalClusters):
@@ -267,10 +321,10 @@ def mass_from_numbers(monkeypatch):
     """How far numbers reach is taken from where they are, as it must not be."""
     draw = NoUTurn.draw
 
-    def drawn(sampler, size, max_depth):
+    def drawn(sampler, size, max_depth, *directions):
         numbers, scales = sampler.begin(int(sampler._block[0]))
         scales /= 1.0 + numbers**2
-        return draw(sampler, size, max_depth)
+        return draw(sampler, size, max_depth, *directions)
 
     monkeypatch.setattr(NoUTurn, "draw", drawn)
 
