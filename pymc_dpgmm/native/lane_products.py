@@ -27,7 +27,7 @@ def _add_square(typing_context, line, shift, columns, i, out):  # type: ignore[n
 
 @intrinsic
 def _add_four_squares(typing_context, line, shift, columns, i, out):  # type: ignore[no-untyped-def]
-    """Do the same with four lines, where ``i`` is even."""
+    """Add the squares of four lines, where ``i`` is even."""
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         _Squares(builder, *arguments).add(4)

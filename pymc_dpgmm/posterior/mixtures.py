@@ -137,7 +137,7 @@ class MixtureDraws:
         return self.views[0]
 
     def of_views(self, names: Collection[str]) -> "MixtureDraws":
-        """Return the same draws with only the views of these names."""
+        """Return the draws with the views of these names only."""
         some = copy.copy(self)
         some.views = [view for view in self.views if view.name in names]
         if len(some.views) < len(self.views):

@@ -81,7 +81,7 @@ class Question(NamedTuple):
         return int(self.known.shape[0])
 
     def at_most(self, n_draws: int) -> "Question":
-        """Return the same question to up to ``n_draws`` of the draws."""
+        """Return the question, asked of up to ``n_draws`` of the draws."""
         some = copy.copy(self.draws)
         some.numbers = self.draws.numbers.at_most(n_draws)
         return self._replace(draws=some)

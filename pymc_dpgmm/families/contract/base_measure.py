@@ -118,7 +118,7 @@ class BaseMeasure:
         return base
 
     def in_order(self, names: Mapping[str, Sequence[Any] | None], of: str = "observed") -> Self:
-        """Return the same with the entries of parameters in the order of the data, where they have names.
+        """Return the base measure with the entries of parameters in the order of the data, where they have names.
 
         Parameters
         ----------
@@ -148,7 +148,7 @@ class BaseMeasure:
         return found
 
     def for_rows(self, rows: Rows, columns: Mapping[str, Sequence[Any] | None] | None = None) -> Self:
-        """Return the same for rows with names, what is given with them being in their order.
+        """Return the base measure for rows with names: what is given with every row is brought into their order.
 
         Parameters
         ----------

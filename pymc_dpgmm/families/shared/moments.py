@@ -48,7 +48,13 @@ def update_squares(n, d, mean, squares, floor, x, sign):
 
 @inlined
 def update_scatter(n, d, mean, scatter, floor, x, sign):
-    """Do the same given the scatter matrix, a packed triangle, and a ``floor`` (d, d)."""
+    """Let a row join (1.0) or leave (-1.0) a cluster of ``n``, given the scatter matrix, a packed triangle.
+
+    Returns
+    -------
+    float
+        The smallest share of the diagonal of ``floor`` (d, d) and the scatter that is left.
+    """
     weight = sign * n / _divisor(n + sign)
     share = 1.0
     at = 0
@@ -77,7 +83,7 @@ def merge_squares(n, d, mean, squares, m, mean_other, squares_other):
 
 @inlined
 def merge_scatter(n, d, mean, scatter, m, mean_other, scatter_other):
-    """Do the same given scatter matrices, packed triangles."""
+    """Add to a cluster of ``n`` rows one of ``m``, given scatter matrices, packed triangles."""
     share = m / _divisor(n + m)
     at = 0
     for i in range(d):

@@ -53,7 +53,7 @@ def callback_of_node(node: Apply, function: Callable[..., Any]) -> tuple[Callabl
 
 
 def callback_of_operation(op: Op, function: Callable[..., Any]) -> tuple[Callable[..., Any], str | None]:
-    """Do the same as :func:`callback_of_node` for a function without state that depends on the operation only.
+    """Return a callback (:func:`callback_of_node`) of a function without state that depends on the operation only.
 
     All nodes of equal operations share one name, because nodes inside other operations may no longer exist when
     their code is called.

@@ -180,7 +180,7 @@ class AtomDensities:
         return of_base.reshape(m, n), of_rows
 
     def base_and_rows_with_gradients(self, free: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return the same for one atom of each row (n, D): two (n,) arrays, and their gradients (n, D)."""
+        """Return both log densities for one atom of each row (n, D): two (n,) arrays, and gradients (n, D)."""
         outputs: tuple[np.ndarray, ...] = tuple(self._base_and_rows_with_gradients(free, *self._point))
         return outputs
 

@@ -275,7 +275,7 @@ class MixtureNumbers(NamedTuple):
         return self._replace(used=spread(self.n_draws, n_draws))
 
     def only(self, names: Collection[str]) -> "MixtureNumbers":
-        """Return the same draws with only the views of these names."""
+        """Return the draws with the views of these names only."""
         return self._replace(views=[view for view in self.views if view.name in names])
 
     def partitions(self, new: Sequence[Any] | None = None) -> Iterator[Partition]:

@@ -49,13 +49,13 @@ class Unknown(NamedTuple):
         return np.flatnonzero(~np.isnan(self.values[:, :d]).all(axis=1))
 
     def unknown(self, d: int) -> "Unknown":
-        """Return the same rows, of whose ``d`` columns nothing is known."""
+        """Return these rows with nothing known of their ``d`` columns."""
         values = np.full(self.values.shape, np.nan) if is_sparse(self.values) else self.values.copy()
         values[:, :d] = np.nan
         return self._replace(values=values)
 
     def of_rows(self, rows: Any) -> "Unknown":
-        """Return the same of some of the rows."""
+        """Return what is known of some of the rows."""
         return self._replace(values=self.values[rows])
 
 
@@ -99,7 +99,7 @@ class _Rows:
         return total
 
     def log_joint_given(self, partition: Partition, measure: Measure, without: int | None = None) -> np.ndarray:
-        """Return the same given weights and parameters: (m, K + J)."""
+        """Return the log densities given weights and parameters: (m, K + J)."""
         with np.errstate(divide="ignore"):
             total = np.repeat(np.log(measure.weights), self.n_rows, axis=0)
         for v, (clusters, rows) in enumerate(zip(partition.views, self.known, strict=True)):

@@ -56,7 +56,7 @@ def sweep_many(
     n_scans: int,
     *numbers: int,
 ) -> int:
-    """Do what :func:`~pymc_dpgmm.sampler.moves.sweep.sweep` does, with scans that are made of leader sweeps."""
+    """Run sweeps (:func:`~pymc_dpgmm.sampler.moves.sweep.sweep`) whose scans are made of leader sweeps."""
     n_moved = 0
     with Threads(n_threads) as threads:
         for _ in range(n_sweeps):

@@ -131,7 +131,7 @@ def gather_halves(s, size, halves, counts):
 @provided("allocate")
 @c_function(HEAD.signature("allocate"))
 def allocate_in_turn(head, size, forced, bound):
-    """Do what :func:`allocate_sequentially` does."""
+    """Allocate rows sequentially, in compiled code of its own: see :func:`allocate_sequentially`."""
     s = memory_at(head)
     prior = prior_of(s)
     halves, counts = s.halves, s.half_sizes

@@ -40,7 +40,7 @@ def link_all(head):
 
 @inlined
 def link_rows(s):
-    """Do the same, for kernels."""
+    """Set rings, sizes and the list of slots from ``slots``, inside a kernel."""
     for k in range(s.capacity + 1):
         ring = s.n + k
         s.following[ring], s.preceding[ring], s.sizes[k] = ring, ring, 0
@@ -86,7 +86,7 @@ def refit_all(head):
 
 @inlined
 def refit_clusters(s):
-    """Do the same, for kernels."""
+    """Compute the statistics of all clusters from their rows, inside a kernel."""
     for place in range(s.n_clusters):
         refit(s, s.order[place])
     gather(s, 0, s.gathered, 0, 1)
@@ -116,7 +116,7 @@ def log_joint(head):
 
 @inlined
 def log_joint_of(s):
-    """Return the same, for kernels."""
+    """Return the log probability of the partition and the data, inside a kernel."""
     n_clusters = s.n_clusters
     for place in range(n_clusters):
         s.listed[place] = s.sizes[s.order[place]]

@@ -38,7 +38,7 @@ def shuffle_rows(s):
 
 @c_function(HEAD.signature("accumulate"))
 def accumulate_weights(log_weights, m):
-    """Do what :func:`accumulate` does."""
+    """Accumulate weights, in compiled code of its own: see :func:`accumulate`."""
     largest = largest_of(log_weights, m)
     take_exponentials(log_weights, m, largest)
     total = 0.0

@@ -360,7 +360,7 @@ def _guess_tables(pseudo_count, n):
 
 @c_function(HEAD.signature("divide"))
 def divide_share(head, size, n_clusters, forced):
-    """Do what :func:`log_division` does."""
+    """Divide or unite in groups, in compiled code of its own: see :func:`log_division`."""
     s = memory_at(head)
     g = grouping_of(s)
     forget_halves(s, size)

@@ -349,7 +349,7 @@ class State:
         return other
 
     def sharing(self) -> "State":
-        """Return the same memory with weights and scratch of its own, for another thread."""
+        """Return a state that shares this memory, with weights and scratch of its own, for another thread."""
         other = object.__new__(State)
         other.__dict__.update(self.__dict__)
         other.head, other.views = self.head.copy(), self.views.copy()

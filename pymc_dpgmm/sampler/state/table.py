@@ -387,7 +387,7 @@ class Table:
         return other
 
     def sharing(self) -> "Table":
-        """Return the same table with scratch of its own, for another thread."""
+        """Return a table that shares this memory, with scratch of its own, for another thread."""
         other = object.__new__(Table)
         other.__dict__.update(self.__dict__)
         other.block, other.scratch = self.block.copy(), self.scratch.copy()
@@ -410,7 +410,7 @@ class Table:
         self.sum_up_members(members_of_clusters(labels), sizes)
 
     def sum_up_members(self, members: np.ndarray, sizes: np.ndarray) -> None:
-        """Do the same, given the rows of the clusters one after the other: see :func:`members_of_clusters`."""
+        """Set the sums, given the rows of the clusters one after the other: see :func:`members_of_clusters`."""
         call, start = function_of(self.family, SUM_UP), address_of(members)
         for k, size in enumerate(sizes.tolist()):
             call(address_of(self.block), k, start, size)

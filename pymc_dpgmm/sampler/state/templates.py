@@ -338,7 +338,7 @@ def scratch_in_lanes(n_columns: int) -> int:
 
 
 def weigh_in_lanes(view, rows, n_rows, slots, m, owns, stride, out):
-    """Do what :func:`weigh` does, for densities that are quadratic in rows, of up to ``LANES`` rows at once."""
+    """Weigh rows (:func:`weigh`) of which densities are quadratic, up to ``LANES`` of them at once."""
     w = layout(view)
     p = parameters(view)
     power = float_of(view_at(view).power)
@@ -449,7 +449,7 @@ def log_evidence_of(view, k):
 
 
 def log_evidence_anew(view, k):
-    """Return the same from the sums of slot ``k`` alone."""
+    """Return the log marginal likelihood of the rows of slot ``k`` from their sums alone."""
     w = layout(view)
     cluster = cluster_of(w, k)
     return float_of(view_at(view).power) * evidence(w, parameters(view), cluster[SIZE], cluster)

@@ -35,7 +35,7 @@ def _copy_cluster(view, source, target):
 
 @c_function(HEAD.signature("weigh_in_views"))
 def weigh_in_views(head, rows, n_rows, slots, m, owns, stride, out):
-    """Do what :func:`weigh_rows` does."""
+    """Weigh rows in all views: see :func:`weigh_rows`."""
     s = memory_at(head)
     for v in range(s.n_views):
         view = view_of(s, v)
@@ -69,7 +69,7 @@ def _weigh_unit(view, unit, slots, m, own, stride, out):
 
 @c_function(HEAD.signature("change_in_views"))
 def change_in_views(head, i, k, sign):
-    """Do what :func:`change` does."""
+    """Let a row join or leave a slot in all views: see :func:`change`."""
     s = memory_at(head)
     lost = 0
     for v in range(s.n_views):
@@ -85,7 +85,7 @@ def change_in_views(head, i, k, sign):
 
 @c_function(HEAD.signature("gather_in_views"))
 def gather_in_views(head, k, members, m, fresh):
-    """Do what :func:`gather` does."""
+    """Let rows join a slot in all views: see :func:`gather`."""
     s = memory_at(head)
     for v in range(s.n_views):
         view = view_of(s, v)
@@ -103,7 +103,7 @@ def gather_in_views(head, k, members, m, fresh):
 
 @c_function(HEAD.signature("unite_in_views"))
 def unite_in_views(head, k, j):
-    """Do what :func:`merge` does."""
+    """Merge two slots in all views: see :func:`merge`."""
     s = memory_at(head)
     for v in range(s.n_views):
         view = view_of(s, v)
@@ -112,7 +112,7 @@ def unite_in_views(head, k, j):
 
 @c_function(HEAD.signature("log_evidence_in_views"))
 def log_evidence_in_views(head, k):
-    """Do what :func:`log_evidence` does."""
+    """Add up the log evidence of a slot in all views: see :func:`log_evidence`."""
     s = memory_at(head)
     total = 0.0
     for v in range(s.n_views):
@@ -123,7 +123,7 @@ def log_evidence_in_views(head, k):
 
 @c_function(HEAD.signature("copy_in_views"))
 def copy_in_views(head, source, target):
-    """Do what :func:`copy_statistics` does."""
+    """Copy the statistics of a slot in all views: see :func:`copy_statistics`."""
     s = memory_at(head)
     for v in range(s.n_views):
         _copy_cluster(view_of(s, v), source, target)

@@ -91,7 +91,7 @@ def sweep_words(
     n_scans: int,
     *numbers: int,
 ) -> int:
-    """Do what :func:`~pymc_dpgmm.sampler.moves.sweep.sweep` does, with scans that are made for words."""
+    """Run sweeps (:func:`~pymc_dpgmm.sampler.moves.sweep.sweep`) whose scans are made for words."""
     n_moved = 0
     state.use(rng)
     for _ in range(n_sweeps):
