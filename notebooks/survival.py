@@ -34,8 +34,8 @@ patients.head()
 #
 # $$\theta_i \mid G \sim G, \qquad G \sim \mathrm{DP}(\alpha, \mathrm{Normal}(m, 2))$$
 #
-# `pm.sample` draws the labels and the scales with a step of the package. NUTS draws the shape and the mean `m`
-# of the base.
+# `pm.sample` draws the labels and the scales with a step of the package, which moves the shape and the mean `m` of
+# the base along with the scales.
 
 # %%
 with pm.Model() as model:
@@ -45,7 +45,7 @@ with pm.Model() as model:
     theta = dp.DirichletProcess("theta", alpha, base=pm.Normal.dist(m, 2.0), shape=len(days))
     life = pm.Weibull.dist(alpha=shape, beta=pm.math.exp(theta))
     pm.Censored("days", life, lower=None, upper=np.where(died, np.inf, days), observed=days)
-    idata = pm.sample(3000, tune=1000, chains=4, target_accept=0.95, random_seed=1, progressbar=False)
+    idata = pm.sample(3000, tune=1000, chains=4, target_accept=0.99, random_seed=1, progressbar=False)
 
 # %%
 dp.summary(idata, "theta", random_seed=1)
