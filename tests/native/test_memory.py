@@ -41,7 +41,7 @@ print((found[-1] - found[half]) / (n_runs - 1 - half))
 def growth(kind, models, n_runs):
     """MiB that each of the later runs of a process adds to its memory."""
     command = [sys.executable, "-W", "ignore", "-c", GROWTH, kind, models, str(n_runs)]
-    found = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent)
+    found = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1])
     return float(found.stdout.split()[-1])
 
 
