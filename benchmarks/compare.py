@@ -72,7 +72,7 @@ def memory(checkout, arguments):
 def tasks(checkout, arguments):
     """Seconds of things that users do."""
     for name in TASKS:
-        for result in measure("task", checkout, name=name):
+        for result in measure("task", checkout, of=name):
             yield f"{name}: {result['what']}, s", result["seconds"]
 
 
