@@ -229,8 +229,9 @@ def _principal_component(numbers: np.ndarray) -> tuple[float, np.ndarray]:
     """
     unit: Any = np.random.default_rng(0).normal(size=numbers.shape[1])
     for _ in range(POWER_ITERATIONS):
-        unit = np.dot(numbers @ (unit / math.sqrt(np.dot(unit, unit))), numbers)
-    unit = unit / max(math.sqrt(np.dot(unit, unit)), LEAST_SCALE)
+        unit = np.dot(numbers @ unit, numbers)
+        # Numbers that all stay have no direction.
+        unit = unit / max(math.sqrt(np.dot(unit, unit)), LEAST_SCALE)
     along = numbers @ unit
     return float(along @ along) / len(numbers), unit
 

@@ -172,6 +172,16 @@ def test_a_level_that_many_numbers_share_is_learnt():
     assert effective[True] > 5.0 * effective[False]
 
 
+def test_numbers_that_stay_or_go_their_own_ways_have_no_directions():
+    rng, directions = np.random.default_rng(5), Directions(1_000)
+    for numbers in (np.ones((100, 60)), rng.normal(size=(100, 60)), rng.normal(size=(100, 4_000))):
+        for own in numbers:
+            directions.learn(own)
+        scales = np.ones(numbers.shape[1])
+        np.testing.assert_array_equal(directions.update(scales), scales)
+        assert len(directions.found) == 0
+
+
 # --- The move alone, from exact draws: it leaves the joint distribution as it is
 
 N_ROWS, TIMES = 6, np.linspace(-1.0, 1.0, 6)
