@@ -181,8 +181,6 @@ class MovingAtoms:
     compile_kwargs : dict, optional
     """
 
-    has_directions = False
-
     def __init__(self, model: pm.Model, target: AtomsTarget, compile_kwargs: Any) -> None:
         self._target, densities = target, target.densities
         self.part = AtomsPart(model, target.parameters, target.labels, densities, target.n, compile_kwargs)
@@ -213,14 +211,6 @@ class MovingAtoms:
             own[...] = given
         moving = self.part.standardized(free, *self._given(point))
         return Moving(np.empty(0), [(moving, 1.0)], self._fixed)
-
-    def base_at(self, point: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Raise NotImplementedError: see ``has_directions``."""
-        raise NotImplementedError
-
-    def along(self, *arguments: Any) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Raise NotImplementedError: see ``has_directions``."""
-        raise NotImplementedError
 
     def end(self, point: Any, prepared: Any, values: Sequence[np.ndarray], numbers: np.ndarray) -> None:
         """Let the point have other atoms."""

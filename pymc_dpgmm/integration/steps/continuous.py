@@ -1,6 +1,7 @@
 """The move of all that is continuous, in a step of labels."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -92,6 +93,22 @@ class Learnt:
         return scales.observations.reshape(numbers.shape), scales.scales.reshape(numbers.shape) ** -2.0
 
 
+class Along(NamedTuple):
+    """How a part differs along a direction.
+
+    Parameters
+    ----------
+    base_at : callable
+        Mean and weight of the base measure, (d,) each, at a point.
+    displaced : callable
+        ``(numbers, centre, weight)``: what moves of rows and of clusters, where numbers differ by (n, d) and the
+        mean of the base by ``centre``. It must not depend on what moves: ``weight`` is that at some time.
+    """
+
+    base_at: Callable[[Any], tuple[np.ndarray, np.ndarray]]
+    displaced: Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, list[np.ndarray]]]
+
+
 class Moving(NamedTuple):
     """What moves of a part, and what does not.
 
@@ -101,11 +118,14 @@ class Moving(NamedTuple):
     of_clusters : list of pairs
         Numbers (K, d), and how far they reach.
     fixed : list of arrays
+    along : Along, optional
+        Where it is known, and directions can be learnt.
     """
 
     of_rows: np.ndarray
     of_clusters: list[tuple[np.ndarray, Any]]
     fixed: list[np.ndarray]
+    along: Along | None = None
 
 
 class MovingPart(Protocol):
@@ -118,32 +138,18 @@ class MovingPart(Protocol):
         Names of its value variables.
     n, d : int
         Shape of its numbers.
-    has_directions : bool
-        Whether it knows how what moves differs along a direction.
     """
 
     name: str
     values: list[str]
     n: int
     d: int
-    has_directions: bool
 
     def prepare(self, point: Mapping[str, np.ndarray]) -> Moving:
         """Return arrays of the types that are compiled for."""
 
     def begin(self, rng: np.random.Generator, point: Any, prepared: Any, learnt: Learnt, tuning: bool) -> Moving:
         """Return what moves, at the present place."""
-
-    def base_at(self, point: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean and weight of the base measure, (d,) each, at a point."""
-
-    def along(
-        self, prepared: Any, numbers: np.ndarray, centre: np.ndarray, weight: np.ndarray
-    ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return how what moves differs where numbers do by (n, d), and the mean of the base by ``centre``.
-
-        It must not depend on what moves: ``weight`` is that of the base at some time.
-        """
 
     def end(self, point: Any, prepared: Any, values: Sequence[np.ndarray], numbers: np.ndarray) -> None:
         """Write what is drawn: values of the variables, and numbers (n, d)."""
@@ -162,8 +168,6 @@ class LatentClusters:
     n : int
         Rows.
     """
-
-    has_directions = True
 
     def __init__(
         self, model: pm.Model, mixture: Variable, target: LabelsTarget, position: int, view: int, n: int
@@ -203,20 +207,14 @@ class LatentClusters:
         elif tuning:
             typical = typical + min(0.5, 2.0 / (learnt.n_moves + 1)) * (rows.squares - typical)
         learnt.of_parts[self.name] = shape, typical
-        return Moving(rows.moving, rows.of_clusters, rows.fixed)
+        along = Along(self._base_at, partial(rows.along, prepared[self._position].labels))
+        return Moving(rows.moving, rows.of_clusters, rows.fixed, along)
 
-    def base_at(self, point: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _base_at(self, point: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and weight of the base measure, (d,) each, at a point."""
         params = self._target.mixtures[self._view].params_at(point)
         mean, weight = np.broadcast_to(params.mu, self.d), np.broadcast_to(params.kappa, self.d)
         return mean.copy(), weight.copy()
-
-    def along(
-        self, prepared: Any, numbers: np.ndarray, centre: np.ndarray, weight: np.ndarray
-    ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return how standard numbers differ where rows do, and with them the means of their clusters."""
-        assert self._rows is not None
-        return self._rows.along(numbers, centre, weight, prepared[self._position].labels)
 
     def end(self, point: Any, prepared: Any, values: Sequence[np.ndarray], numbers: np.ndarray) -> None:
         """Let the point and the state have other rows, and the state parameters of the point."""
@@ -317,7 +315,14 @@ class ContinuousMove:
         return self._sampler
 
     def _learn(
-        self, learnt: Learnt, point: Any, told: Told, sampler: NoUTurn, values: np.ndarray, n_clusters: int
+        self,
+        learnt: Learnt,
+        point: Any,
+        told: Told,
+        sampler: NoUTurn,
+        values: np.ndarray,
+        n_clusters: int,
+        along: list[Along],
     ) -> None:
         """Learn from a move of tuning: of rows, from their numbers and what the rest of the model says of them."""
         learnt.n_moves += 1
@@ -330,32 +335,36 @@ class ContinuousMove:
             has_changed |= learnt.of_rows[part.name].learn(numbers, gradient)
             drawn.append(numbers)
             scales.append(learnt.of_rows[part.name])
-        if all(part.has_directions for part in self._parts):
+        if len(along) == len(self._parts):
             learnt.directions.learn(np.concatenate(drawn))
         if has_changed:
             narrowed = learnt.directions.update(np.concatenate([own.scales for own in scales]))
             for own in scales:
                 own.scales, narrowed = narrowed[: len(own.scales)], narrowed[len(own.scales) :]
-            learnt.bases_along = [self._bases_along(point, direction) for direction in learnt.directions.found]
+            learnt.bases_along = [
+                self._bases_along(point, direction, along) for direction in learnt.directions.found
+            ]
             learnt.step_size.restart()
 
-    def _bases_along(self, point: Any, direction: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _bases_along(
+        self, point: Any, direction: np.ndarray, along: list[Along]
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return for each part how the mean of its base differs along a direction, and its weight now."""
         other = dict(point)
         for name, piece in self._density.pieces.items():
             other[name] = point[name] + direction[piece.start : piece.stop].reshape(piece.shape)
-        bases = [(part.base_at(other), part.base_at(point)) for part in self._parts]
+        bases = [(one.base_at(other), one.base_at(point)) for one in along]
         return [(there - here, weight) for (there, _), (here, weight) in bases]
 
-    def _displacements(self, prepared: list[Prepared], learnt: Learnt, scales: np.ndarray) -> np.ndarray:
+    def _displacements(self, learnt: Learnt, along: list[Along], scales: np.ndarray) -> np.ndarray:
         """Return how all that moves is displaced along the directions that are learnt, in units of scales."""
         found, m = learnt.directions.found, self._density.n_values
         displaced = np.empty((len(found), len(scales)))
         for own, direction, bases in zip(displaced, found, learnt.bases_along, strict=True):
             own[:m], at, moved = direction[:m], m, []
-            for part, base in zip(self._parts, bases, strict=True):
+            for part, one, base in zip(self._parts, along, bases, strict=True):
                 numbers, at = direction[at : at + part.n * part.d], at + part.n * part.d
-                moved.append(part.along(prepared, numbers.reshape(part.n, part.d), *base))
+                moved.append(one.displaced(numbers.reshape(part.n, part.d), *base))
             pieces = [rows for rows, _ in moved] + [one for _, of_clusters in moved for one in of_clusters]
             own[m:] = np.concatenate([piece.ravel() for piece in pieces]) if pieces else ()
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -393,7 +402,8 @@ class ContinuousMove:
         is_early = tuning and learnt.n_moves < EARLY_MOVES
         depth = min(self._max_treedepth, EARLY_MAX_TREEDEPTH) if is_early else self._max_treedepth
         has_directions = len(learnt.directions.found) > 0
-        directions = stretched(self._displacements(prepared, learnt, scales)) if has_directions else ()
+        along = [one.along for one in moving if one.along is not None]
+        directions = stretched(self._displacements(learnt, along, scales)) if has_directions else ()
         told = sampler.draw(learnt.step_size.size, depth, *directions)
         if sampler.failed_at is not None:
             # What failed is in the arrays: PyTensor tells what it is.
@@ -403,7 +413,7 @@ class ContinuousMove:
         if told is None:
             return None
         if tuning:
-            self._learn(learnt, point, told, sampler, vector[:m], n_clusters)
+            self._learn(learnt, point, told, sampler, vector[:m], n_clusters, along)
         for name, piece in density.pieces.items():
             point[name] = vector[piece.start : piece.stop].reshape(piece.shape).astype(self._dtypes[name])
         further = iter(sampler.further)

@@ -388,7 +388,6 @@ class NoUTurn:
         numbers are what is drawn, and ``further`` are the further results there. Where the density cannot be
         computed, :attr:`failed_at` has the numbers.
         """
-        directions = np.ascontiguousarray(directions)
         TRANSITION.set(
             self._block,
             max_depth=min(max_depth, self._max_depth),

@@ -306,7 +306,7 @@ class StandardizedRows:
         return [self._seen, self._precisions, self._roots[:k], self._of_clusters[5, :k]]
 
     def along(
-        self, displaced: np.ndarray, centre: np.ndarray, weight: np.ndarray, labels: np.ndarray
+        self, labels: np.ndarray, displaced: np.ndarray, centre: np.ndarray, weight: np.ndarray
     ) -> tuple[np.ndarray, list[np.ndarray]]:
         """Return how what moves is displaced where rows are, by (n, d), and with them the means of their clusters.
 

@@ -119,9 +119,7 @@ def carvings(
     if part is None:
         part = Part(rng.integers(state.n, size=n_moves), np.empty(0), 1.0, state.n)
     founders, is_drawn, share, n_rows = part
-    founders, flags = (
-        np.ascontiguousarray(founders, dtype=np.int64),
-        np.ascontiguousarray(is_drawn, dtype=np.int64),
-    )
+    # Compiled code draws flags anew, in a copy.
+    founders, flags = np.ascontiguousarray(founders, dtype=np.int64), is_drawn.astype(np.int64)
     among = address_of(founders), n_rows, share, address_of(flags)
     return state.run(rng, run_carvings, n_moves, least, n_doublings(least, most), *among)

@@ -202,8 +202,10 @@ def choose_returning(s, drawn, left, right, share, most):
 
     Returns
     -------
-    int
-        How many there are, with the founder; 0 if a row returns that would be no candidate.
+    size : int
+        How many there are, with the founder.
+    are_all : bool
+        Whether all rows that return are among them: no carving has others leave.
     """
     n_right = s.sizes[right]
     if drawn is None:
@@ -213,7 +215,7 @@ def choose_returning(s, drawn, left, right, share, most):
         found = 0
         for t in range(size):
             found += s.slots[s.pool[t]] == right
-        return size if found == n_right else 0
+        return size, found == n_right
     size = n_right + find_candidates(s, drawn, left, share, -1, shifted(s.pool, n_right))
     shuffle(s.bits, s.pool, 1, size)
-    return size
+    return size, True

@@ -261,9 +261,9 @@ def propose_return(s, prior, drawn, n_rows, most, union, bound):
     bound += log_others
     if bound > 0.0:
         return -math.inf, left_place, right_place, 0
-    size = choose_returning(s, drawn, left, right, share, most)
-    if size == 0:
-        return -math.inf, left_place, right_place, 0
+    size, are_all = choose_returning(s, drawn, left, right, share, most)
+    if not are_all:
+        return -math.inf, left_place, right_place, size
     return log_choices_of(s, prior, size, right, union, bound) - log_others, left_place, right_place, size
 
 
@@ -274,7 +274,7 @@ def carve_once(s, prior, drawn, n_rows, founder, most):
     Returns
     -------
     n_moved, n_visited : int
-        Rows that have left or returned, and rows of the clusters that the move was about.
+        Rows that have left or returned, and rows of the clusters in which candidates were looked for.
     """
     n_clusters = s.n_clusters
     halves, union = s.halves, s.order[n_clusters + 2]
@@ -294,7 +294,7 @@ def carve_once(s, prior, drawn, n_rows, founder, most):
     else:
         log_ratio, left_place, right_place, size = propose_return(s, prior, drawn, n_rows, most, union, log_u)
         n_visited = 0
-        if left_place != right_place:
+        if size > 0:
             n_visited = s.sizes[s.order[left_place]] + s.sizes[s.order[right_place]]
         if log_u < log_ratio:
             if drawn is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, override
 
 import numpy as np
 
@@ -154,8 +154,11 @@ class LabelsSchedule:
 
     # What the chain had found alone, if it has begun anew elsewhere; of several, what was farthest below.
     left: Left | None = None
-    # Whether divisions are tried with a learnt scale.
-    tries_scales = False
+
+    @property
+    def tries_scales(self) -> bool:
+        """Whether divisions are tried with a learnt scale."""
+        return False
 
     def searches(self, tuning: bool) -> bool:
         """Tell whether the next draw is a search, or compares what all chains have found."""
@@ -239,19 +242,22 @@ class Schedule(LabelsSchedule):
             first = (int(SEARCH_SHARE * self.tune) + 1,) if self.others.has_fixed_draw else ()
             self.draws_of_comparisons = (*first, *(int(share * self.tune) for share in SHARES_OF_COMPARISONS))
 
-    def searches(self, tuning: bool) -> bool:  # noqa: D102
+    @override
+    def searches(self, tuning: bool) -> bool:
         return tuning and (self.search_left > 0 or self._compares)
 
     @property
     def _compares(self) -> bool:
         return self.search_left == 0 and self.ended is not None and self.n_tuning in self.draws_of_comparisons
 
-    def begin_draw(self) -> None:  # noqa: D102
+    @override
+    def begin_draw(self) -> None:
         self.n_tuning += 1
         if self.levels is not None:
             self.levels.begin_draw()
 
-    def end_draw(self) -> None:  # noqa: D102
+    @override
+    def end_draw(self) -> None:
         if self.levels is not None:
             self.levels.end_draw()
         if self.others is not None and self.n_tuning in self.draws_of_comparisons:
@@ -260,11 +266,13 @@ class Schedule(LabelsSchedule):
             self.others.end_comparison(before + sum(draw <= self.n_tuning for draw in self.draws_of_comparisons))
 
     @property
-    def tries_scales(self) -> bool:  # type: ignore[override]
+    @override
+    def tries_scales(self) -> bool:
         """Whether divisions are tried with a learnt scale: before any recombination, until some were in vain."""
         return self.search_left > 0 and self.population is None and self.trials_in_vain < TRIALS_IN_VAIN
 
-    def note_trial(self, was_taken: bool) -> None:  # noqa: D102
+    @override
+    def note_trial(self, was_taken: bool) -> None:
         if was_taken:
             self.trials_in_vain = self.settled = 0
         else:
@@ -300,7 +308,8 @@ class Schedule(LabelsSchedule):
             state.relabel(better)
         return state, Drawn(n_moved, log_joint, tally, False)
 
-    def leave(self) -> None:  # noqa: D102
+    @override
+    def leave(self) -> None:
         if self.others is not None:
             self.others.leave()
 

@@ -1,7 +1,7 @@
 """How topics that keep their names are drawn: scans, and in tuning a search by annealing."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, override
 
 import numpy as np
 
@@ -31,20 +31,24 @@ class TopicSchedule(LabelsSchedule):
     first: float = 0.0
     last: float = 0.0
 
-    def searches(self, tuning: bool) -> bool:  # noqa: D102
+    @override
+    def searches(self, tuning: bool) -> bool:
         return tuning and self.options.search and self.n_annealed < self._n_to_anneal
 
     @property
     def _n_to_anneal(self) -> int:
         return round(ANNEALING_SHARE * self.levels.tune)
 
-    def begin_draw(self) -> None:  # noqa: D102
+    @override
+    def begin_draw(self) -> None:
         self.levels.begin_draw()
 
-    def end_draw(self) -> None:  # noqa: D102
+    @override
+    def end_draw(self) -> None:
         self.levels.end_draw()
 
-    def leave(self) -> None:  # noqa: D102
+    @override
+    def leave(self) -> None:
         self.levels.leave()
 
     def draw(

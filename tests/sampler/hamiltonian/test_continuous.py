@@ -136,11 +136,9 @@ def test_sizes_and_scales_are_learnt():
 
 
 def test_a_level_that_many_numbers_share_is_learnt():
-    """Of sixty numbers with a common level of standard deviation 8, and of as many whose sum they are beside."""
+    """Of sixty standard normal numbers with a common level, whose standard deviation is 8."""
     n, rng = 60, np.random.default_rng(5)
-    units = np.repeat([[1.0, 0.0], [0.0, 1.0]], n // 2, axis=1)
-    # Both halves go together along one direction.
-    level = units.sum(axis=0)
+    level = np.ones(n)
     precision = np.eye(n) - np.outer(level, level) * 64.0 / (1.0 + 64.0 * n)
 
     def density(x):

@@ -291,9 +291,10 @@ def test_labels_and_rows_follow_the_posterior(case):
     """All models with latent rows, against enumeration and quadrature."""
     codes, rows, idata = draws(case, 2_500 if case == "poisson" else 15_000)
     check(case, codes, rows)
-    # A Laplace density has a kink, and x^2 two modes. Of others, proposals are learnt once for all clusters.
-    rough = {"two modes": 0.3, "laplace": 0.7, "two columns": 0.5, "units": 0.7}
-    assert idata.sample_stats["x_labels_x_accepted"].mean() > rough.get(case, 0.8)
+    # A Laplace density has a kink, and x^2 two modes. Of the last two .83 are accepted: proposals are learnt once
+    # for all clusters.
+    rough = {"two modes": 0.3, "laplace": 0.7, "two columns": 0.5, "units": 0.7, "offset": 0.8, "binomial": 0.8}
+    assert idata.sample_stats["x_labels_x_accepted"].mean() > rough.get(case, 0.85)
 
 
 @pytest.mark.slow
