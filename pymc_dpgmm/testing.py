@@ -30,11 +30,10 @@ from pymc_dpgmm.partitions.priors import GibbsType, chinese_restaurant, log_eppf
 from pymc_dpgmm.sampler.moves.sweep import plan_moves, run_sweeps
 from pymc_dpgmm.sampler.state.all_clusters import write_labels
 from pymc_dpgmm.sampler.state.marginal import MarginalLikelihood
-from pymc_dpgmm.sampler.state.memory import HEAD, NEEDS_ROOM, memory_at
+from pymc_dpgmm.sampler.state.memory import NEEDS_ROOM, memory_at
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.table_functions import function_of
-from pymc_dpgmm.sampler.state.templates import DERIVE, DRAW_NORMAL
 from pymc_dpgmm.variational.rows import Rows
 
 LogMarginal = Callable[..., float]
@@ -159,7 +158,7 @@ def record_codes(
     """
     state.use(rng)
     codes, labels = np.empty(n_draws, dtype=np.int64), np.empty(state.n, dtype=np.int64)
-    HEAD.set(state.head, sweep=0, phase=0, position=0)
+    state.sweep = state.phase = state.position = 0
     plan_moves(state, numbers[1:])
     kernels = run_sweeps.address, write_labels.address, numbers[0], int(metropolized)
     start = 0
@@ -575,7 +574,7 @@ class Contract:
         for name in expected:
             start, stop = table.place_of(name)
             table.shared[start:stop] = np.nan
-        assert function_of(self.family, DERIVE)(table.block.ctypes.data) == 1
+        assert function_of(self.family, "derive")(table.address) == 1
         for name in expected:
             start, stop = table.place_of(name)
             np.testing.assert_allclose(
@@ -704,9 +703,9 @@ class Contract:
         table = self.table([range(self.n - 1), [0, 1]])
         rng = np.random.default_rng(6)
         means, packed, room = np.empty((n_draws, d)), np.empty((n_draws, d * (d + 1) // 2)), np.empty(6 * d * d)
-        draw, rows = function_of(self.family, DRAW_NORMAL), self.family.represent(self.params, self.values)[0]
+        draw, rows = function_of(self.family, "draw_normal"), self.family.represent(self.params, self.values)[0]
         for k in range(3):
-            given = address_of(table.block), k
+            given = table.address, k
             half_log_dets = np.array(
                 [
                     draw(*given, *map(address_of, (*drawn, room)), *bits_of_generator(rng))

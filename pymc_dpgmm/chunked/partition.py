@@ -31,10 +31,8 @@ from pymc_dpgmm.sampler.many_rows.drawn_clusters import DrawnClusters, draw_clus
 from pymc_dpgmm.sampler.many_rows.leader_sweep import LAST
 from pymc_dpgmm.sampler.moves.scans import scan_rows
 from pymc_dpgmm.sampler.moves.sweep import make_moves
-from pymc_dpgmm.sampler.state.memory import HEAD
 from pymc_dpgmm.sampler.state.state import WHY_NO_DENSITY, State
 from pymc_dpgmm.sampler.state.table import Table
-from pymc_dpgmm.sampler.state.templates import N_BEFORE_CACHE
 from pymc_dpgmm.sampler.tuning.exploration import largest_change
 from pymc_dpgmm.sampler.tuning.search import log_sum
 
@@ -280,8 +278,7 @@ class ChunkedPartition:
             most = MOST_ROWS if has_all else scheme.most_small
             least = min(scheme.least_carved, most)
             n_moved += carvings(rng, state, len(founders), least, most, Part(founders, is_scanned, share, n))
-        most_divided = LARGEST_DIVIDED if has_all else min(LARGEST_DIVIDED, scheme.most_small)
-        HEAD.set(state.head, most_divided=most_divided)
+        state.most_divided = LARGEST_DIVIDED if has_all else min(LARGEST_DIVIDED, scheme.most_small)
         make_moves(rng, state, scheme.n_moves, scheme.n_sequential if has_all else 0)
         self._take(state, gathered, before, clusters, next_key)
         return n_moved
@@ -313,7 +310,7 @@ class ChunkedPartition:
         """Set the partition to that of a state after its moves."""
         slots = state.order[: state.n_clusters]
         (table,) = state.tables
-        self.sums = table.array[slots, : int(table.block[N_BEFORE_CACHE])].copy()
+        self.sums = table.array[slots, : table.n_before_cache].copy()
         self.sums[:, 0] = state.sizes[slots]
         leaders = np.full(len(state.sizes), LAST)
         leaders[1 : len(gathered.leaders) + 1] = gathered.leaders

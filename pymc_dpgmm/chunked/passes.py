@@ -15,7 +15,6 @@ from pymc_dpgmm.native.compiled import address_of
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import DrawnClusters, LabelDraws
 from pymc_dpgmm.sampler.many_rows.leader_sweep import find_first
 from pymc_dpgmm.sampler.state.table import Table
-from pymc_dpgmm.sampler.state.templates import N_BEFORE_CACHE
 
 # Rank of a leader that comes before all rows in every order: all rows may join its cluster.
 FIRST = np.iinfo(np.int64).min
@@ -128,7 +127,7 @@ def run_pass(values: Any, first_row: int, sent: Sent) -> Gathered:
         n_clusters + 1,
         address_of(leaders),
     )
-    sums = table.array[:n_clusters, : int(table.block[N_BEFORE_CACHE])].copy()
+    sums = table.array[:n_clusters, : table.n_before_cache].copy()
     back = np.concatenate([wanted, few])
     return Gathered(
         sums, leaders[:n_clusters], back + first_row, np.concatenate([of_wanted, labels[few]]), values[back]

@@ -24,6 +24,7 @@ _ARRAYS = {
     FLOATS: compiled.FLOATS,
     BYTES: compiled.BYTES,
 }
+_DTYPES = {INTS: np.int64, SMALL_INTS: np.int32, FLOATS: np.float64, BYTES: np.uint8}
 _READS = {
     "ints_at": ints_at,
     "small_ints_at": small_ints_at,
@@ -73,6 +74,10 @@ class Block:
     def signature(self, name: str) -> Any:
         """Return the signature of the function whose address a field holds."""
         return self._fields[name]
+
+    def dtype(self, name: str) -> Any:
+        """Return the type of the entries of an array whose address a field holds."""
+        return _DTYPES[self._fields[name]]
 
     @property
     def fields(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from pymc_dpgmm.native.threads import Threads
 from pymc_dpgmm.sampler.many_rows.leader_sweep import CHUNK, MOST_CHUNKS
 from pymc_dpgmm.sampler.many_rows.quadratics import rows_of_block
 from pymc_dpgmm.sampler.state.table import Table
-from pymc_dpgmm.sampler.state.templates import EVIDENCE_ANEW, N_BEFORE_CACHE, N_BEFORE_SUMS, SUM_UP
+from pymc_dpgmm.sampler.state.templates import N_BEFORE_SUMS
 from pymc_dpgmm.variational.responsibilities import MOMENTS, respond, sum_up_each, write_evidences
 
 # The sums of all single rows are stored if they are at most _MOST_KEPT numbers. Otherwise they are stored as a
@@ -61,8 +61,8 @@ class WeightedView:
     def __init__(self, view: View) -> None:
         self.family = view.family
         self.table = Table(view, 1, for_sampling=False)
-        self.table.prepare((EVIDENCE_ANEW, SUM_UP))
-        self.n_sums = int(self.table.block[N_BEFORE_CACHE]) - N_BEFORE_SUMS
+        self.table.prepare(("evidence_anew", "sum_up"))
+        self.n_sums = self.table.n_before_cache - N_BEFORE_SUMS
         expected = self.expected(Sums(np.zeros(1), (np.zeros((1, self.n_sums)),)), 0)
         self.is_quadratic = isinstance(expected, Quadratic)
         self.n_rows = self.table.n_rows
@@ -107,7 +107,7 @@ class WeightedView:
         if table.capacity < len(members):
             table.resize(len(members))
         members = np.ascontiguousarray(members, dtype=np.int64)
-        sum_up_each(table.block.ctypes.data, members.ctypes.data, len(members))
+        sum_up_each(table.address, members.ctypes.data, len(members))
         return table.array[: len(members), N_BEFORE_SUMS : N_BEFORE_SUMS + self.n_sums].copy()
 
     def subset(self, rows: np.ndarray) -> "WeightedView":
@@ -176,7 +176,7 @@ class WeightedView:
         """Return the log evidence of every component: (K,)."""
         self._place(sizes, sums)
         evidences = np.empty(len(sizes))
-        write_evidences(self.table.block.ctypes.data, len(sizes), evidences.ctypes.data)
+        write_evidences(self.table.address, len(sizes), evidences.ctypes.data)
         return evidences
 
     def merged(self, n: np.ndarray, sums: np.ndarray, m: np.ndarray, others: np.ndarray) -> np.ndarray:

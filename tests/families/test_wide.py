@@ -112,7 +112,6 @@ def test_a_chain_is_the_same():
         if not may_be_wide:
             state.tables[0].set_absent(np.zeros((40, D), dtype=bool))
             state.tables[0].absent = None
-            state.tables[0]._point()
             state.relabel(np.arange(40) % 2)
         state.set_prior(chinese_restaurant(1.0))
         rng = np.random.default_rng(5)

@@ -6,7 +6,6 @@ from pymc_dpgmm.chunked.passes import Sent, as_rows, draw_labels, run_pass, unit
 from pymc_dpgmm.families import View
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import places_in_order
 from pymc_dpgmm.sampler.state.table import Table
-from pymc_dpgmm.sampler.state.templates import N_BEFORE_CACHE
 
 
 class RowsInMemory:
@@ -37,7 +36,7 @@ def sums_of(partition, values, labels):
     view = View(partition.family, partition.params, values, origin=partition.origin)
     table = Table(view, len(sizes), for_sampling=False)
     table.sum_up(labels, sizes)
-    return table.array[: len(sizes), : int(table.block[N_BEFORE_CACHE])].copy()
+    return table.array[: len(sizes), : table.n_before_cache].copy()
 
 
 def begin_at(partition, sums, labels):

@@ -225,7 +225,6 @@ class LatentClusters:
         table, params = state.tables[v], mixture.params_at(point)
         if params is not table.params:
             table.set_params(params)
-            state._point_to(())
         self._rows.end(numbers)
         table.note_rows(numbers)
         prepared[self._position] = self._target.with_drawn_rows(point, prepared[self._position], v, self.name)

@@ -30,7 +30,6 @@ from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity
 from pymc_dpgmm.sampler.latent_rows.work import Work
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.table_functions import function_of
-from pymc_dpgmm.sampler.state.templates import DRAW_NORMAL
 
 KERNELS = (*redraws.KERNELS, *row_density.KERNELS)
 # Draws of tuning after which what is proposed to rows alone follows the base measure; then it stays.
@@ -121,7 +120,7 @@ class LatentRows:
         self._mixture = target.mixtures[self._view]
         self._work = Work()
         self._moving: MovingRows | None = None
-        own = [function_of(self._mixture.family, DRAW_NORMAL)] if self._mixture.family.draw_normal else []
+        own = [function_of(self._mixture.family, "draw_normal")] if self._mixture.family.draw_normal else []
         self.kernels = (*KERNELS, *own)
 
     def __getstate__(self) -> dict[str, Any]:

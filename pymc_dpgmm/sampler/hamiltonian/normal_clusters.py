@@ -49,7 +49,7 @@ from pymc_dpgmm.native.triangles import cholesky_in_place
 from pymc_dpgmm.sampler.state.all_clusters import refit_clusters
 from pymc_dpgmm.sampler.state.memory import memory_at
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.state.templates import DRAW_NORMAL, view_at
+from pymc_dpgmm.sampler.state.templates import view_at
 
 # Bounds of the squares of typical shares, from 0 and 1.
 LEAST_SQUARE = 1e-6
@@ -226,7 +226,7 @@ class StandardizedRows:
     def __init__(self, rng: np.random.Generator, state: State, v: int, d: int, is_full: bool) -> None:
         state.make_own_rows(v)
         table = state.tables[v]
-        table.prepare((DRAW_NORMAL,))
+        table.prepare(("draw_normal",))
         self._of = rng, state, table.rows, table.subtracted, state.address, table.origin
         self._v, self._d, self._is_full, self.n_clusters = v, d, is_full, 0
         self._room = room = state.capacity + 1

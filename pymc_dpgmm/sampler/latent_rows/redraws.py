@@ -54,7 +54,6 @@ from pymc_dpgmm.sampler.state.memory import memory_at, prior_of
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.templates import (
-    DRAW_NORMAL,
     WEIGHED_AT_ONCE,
     view_at,
 )
@@ -502,9 +501,9 @@ def begin_draw(
     choose(state.address, work.address, address_of(slots), int(moves_labels), *bits)
     of_clusters = work.slots[: int(work.block[N_OF_WORK]) - 1]
     if table.family.draw_normal is not None:
-        table.prepare((DRAW_NORMAL,))
+        table.prepare(("draw_normal",))
         origin = 0 if table.origin is None else address_of(table.origin)
-        draw_clusters(work.address, address_of(table.block), origin, *bits)
+        draw_clusters(work.address, table.address, origin, *bits)
     else:
         _take_drawn(work, table, _parameters(rng, table, of_clusters))
     _take_base(work, of_base)

@@ -60,7 +60,7 @@ def fetch(s, rows, m):
         view = view_of(s, v)
         for t in range(m):
             start = rows[t] * view.stride
-            found += view.data[start] + view.data[start + max(view.stride - 1, 0)]
+            found += view.rows[start] + view.rows[start + max(view.stride - 1, 0)]
     return found
 
 

@@ -88,8 +88,6 @@ def impute(
             # The rows are the state's own from here on.
             table.rows = table.rows.copy()
             table.set_absent(gaps)
-            table._point()
-    state._point()
     if are_wide:
         refit_all(state.address)
     pairs = list(zip(values, tables, absent, strict=False))

@@ -41,7 +41,7 @@ def rows_elsewhere(s, k):
     """Return how many rows of slot ``k`` are elsewhere."""
     away = s.n_elsewhere
     view = view_of(s, 0)
-    return int(view.table[(away + k) * view.width]) if k <= away else 0
+    return int(view.array[(away + k) * view.width]) if k <= away else 0
 
 
 @inlined

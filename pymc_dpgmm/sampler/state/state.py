@@ -13,8 +13,8 @@ import numpy as np
 from pymc_dpgmm.families.contract.view import View
 from pymc_dpgmm.native.compiled import (
     address_of,
-    bits_of_generator,
 )
+from pymc_dpgmm.native.memory import Memory
 from pymc_dpgmm.partitions.grouped import Groups
 from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.partitions.priors import GibbsType, check_series, has_weights, log_series
@@ -43,10 +43,13 @@ from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.templates import BLOCK_LENGTH, WEIGHED_AT_ONCE, weights_at_once
 from pymc_dpgmm.sampler.state.views import IN_VIEWS
 
-# What only rows in groups need.
-_OF_GROUPS = ("group", "group_rows", "group_starts", "touched", "half_counts", "openers")
-# What is made anew when they get shares, if there are more slots than before.
-_OF_GROUPING = ("group_alphas", "shares", "seated", "visited", "group_counts")
+# What only some priors and rows in groups have.
+_AT_FIRST_EMPTY = (
+    *("log_v", "log_components", "guides", "guide_starts", "group", "group_rows", "group_starts", "touched"),
+    *("half_counts", "openers", "group_alphas", "shares", "seated", "visited", "group_counts"),
+)
+# Where a kernel goes on, and what it has counted.
+_OF_CALLS = slice(HEAD.place("sweep"), HEAD.place("n_moved") + 1)
 # How a density can be missing or not a number, and what to do.
 WHY_NO_DENSITY = (
     "numbers in the data are too large for their squares, or a family's own functions return NaN; rescale the data"
@@ -66,7 +69,7 @@ _WORKED_WITH = ("pool", "side", "half_rows", "gathered", "guided")
 _OF_THREADS = ("log_weights", "cumulative", "shrinks", "owns", "lone", "lanes")
 
 
-class State:
+class State(Memory, block=HEAD):
     """A partition and the statistics of its clusters.
 
     Parameters
@@ -81,15 +84,19 @@ class State:
         that are wholly here.
     """
 
+    n: int
+    capacity: int
+    n_clusters: int
     slots: np.ndarray
-    queue: np.ndarray
-    pool: np.ndarray
+    sizes: np.ndarray
     log_v: np.ndarray
     log_components: np.ndarray
+    shares: np.ndarray
 
     def __init__(
         self, views: Sequence[View], labels: np.ndarray, elsewhere: Sequence[Table] | None = None
     ) -> None:
+        super().__init__()
         # Slots that hold sums of rows elsewhere, and no clusters.
         self._n_reserved = 0 if elsewhere is None else len(elsewhere[0].array) - 2
         labels, n_clusters = canonical_labels(labels) if elsewhere is None else (labels, self._n_reserved)
@@ -100,54 +107,30 @@ class State:
         else:
             room = capacity + self._n_reserved
             self.tables = [Table(v, room, n, like=own) for v, own in zip(views, elsewhere, strict=True)]
-        self.head = np.zeros(len(HEAD), dtype=np.int64)
+        self.n, self.n_views, self.n_kinds = n, len(views), (n_kinds := len(KINDS_OF_MOVES))
+        self.most_divided = LARGEST_DIVIDED
         self.slots = labels + 1
-        for name in _WORKED_WITH:
-            setattr(self, name, np.zeros(n + 1, dtype=np.int64))
         self.queue = np.arange(n)
-        n_kinds = len(KINDS_OF_MOVES)
-        self.tally = np.zeros((n_kinds, N_TALLIED), dtype=np.int64)
+        self._make(**dict.fromkeys(_WORKED_WITH, n + 1), tally=(n_kinds, N_TALLIED))
         self.kernels, self.n_of_kind, self.slots_of_kind = np.zeros((3, n_kinds), dtype=np.int64)
         # The numbers of moves that ``n_of_kind`` holds; None where the kernels are not known yet.
         self.planned: tuple[int, ...] | None = None
         self.halves, self.half_sizes = np.zeros((2, 2), dtype=np.int64)
-        self.prior_predictive = np.zeros(n)
-        self.likenesses = np.zeros(max(MOST_CARVED, MOST_CANDIDATES))
-        self.candidates = np.zeros(2 * MOST_CANDIDATES, dtype=np.int64)
-        self.guides, self.guide_starts = np.zeros((2, 0), dtype=np.int64)
-        self.prior = np.zeros(N_PRIOR)
+        self._make(likenesses=max(MOST_CARVED, MOST_CANDIDATES), candidates=2 * MOST_CANDIDATES)
+        self._make(prior_predictive=n, prior=N_PRIOR, **dict.fromkeys(_AT_FIRST_EMPTY, 0))
         self.groups: Groups | None = None
         # What scans of words keep, see sampler/topics/topics.py.
         self.words: Any = None
-        self.group_alphas, self.shares = np.zeros((2, 0))
-        for name in (*_OF_GROUPS, "group_counts", "seated", "visited"):
-            setattr(self, name, np.zeros(0, dtype=np.int64))
-        self.log_v = self.log_components = np.zeros(0)
-        self.views = np.zeros((max(len(views), 1), BLOCK_LENGTH), dtype=np.int64)
         self._bits: Any = None
-        HEAD.set(self.head, n=n, n_views=len(views), most_divided=LARGEST_DIVIDED, n_kinds=n_kinds)
         self._make_slots(capacity)
-        self._point()
+        self._lay_views()
+        self._provide()
+        self.accumulate = accumulate_weights
         if elsewhere is not None:
-            HEAD.set(self.head, n_elsewhere=n_clusters)
+            self.n_elsewhere = n_clusters
             for table, own in zip(self.tables, elsewhere, strict=True):
                 table.array[n_clusters + 1 : 2 * n_clusters + 1] = own.array[:n_clusters]
         self._fill(n_clusters)
-
-    @property
-    def n(self) -> int:
-        """Number of rows, or units."""
-        return len(self.slots)
-
-    @property
-    def capacity(self) -> int:
-        """Number of slots."""
-        return HEAD.get(self.head, "capacity")
-
-    @property
-    def n_clusters(self) -> int:
-        """Number of clusters."""
-        return HEAD.get(self.head, "n_clusters")
 
     @property
     def uses_scratch(self) -> bool:
@@ -176,7 +159,7 @@ class State:
 
     def _make_slots(self, capacity: int) -> None:
         n, n_slots, reserved = self.n, capacity + self._n_reserved, self._n_reserved
-        self.sizes = np.zeros(n_slots + 1, dtype=np.int64)
+        self._make(sizes=n_slots + 1)
         self.following = np.arange(n + n_slots + 1)
         self.preceding = np.arange(n + n_slots + 1)
         # Those that hold no clusters come last, where none is looked for.
@@ -188,13 +171,11 @@ class State:
 
     def _make_weights(self, capacity: int) -> None:
         n_slots = capacity + self._n_reserved
-        self.seats, self.seats_left = np.zeros(n_slots + 1), np.zeros(n_slots + 1)
+        self._make(seats=n_slots + 1, seats_left=n_slots + 1, listed=n_slots + 2)
         # Of so many rows at a time as a scan looks ahead.
         self.log_weights, self.cumulative = np.zeros((2, weights_at_once(capacity + 2)))
-        self.owns, self.lone = np.zeros(WEIGHED_AT_ONCE, dtype=np.int64), np.zeros(2, dtype=np.int64)
-        self.lanes, self.shrinks = np.zeros(N_LANES), np.zeros(WEIGHED_AT_ONCE)
-        self.listed = np.zeros(n_slots + 2, dtype=np.int64)
-        HEAD.set(self.head, capacity=capacity)
+        self._make(owns=WEIGHED_AT_ONCE, shrinks=WEIGHED_AT_ONCE, lone=2, lanes=N_LANES)
+        self.capacity = capacity
 
     def _make_group_slots(self) -> None:
         """Make room for what is kept of every slot of rows in groups."""
@@ -202,21 +183,18 @@ class State:
         shares = np.zeros(n_slots)
         shares[: len(self.shares)] = self.shares[:n_slots]
         self.shares = shares
-        self.seated, self.visited = np.zeros((2, n_slots), dtype=np.int64)
         assert self.groups is not None
-        self.group_counts = np.zeros(self.groups.n_groups * n_slots, dtype=np.int64)
+        self._make(seated=n_slots, visited=n_slots, group_counts=self.groups.n_groups * n_slots)
 
     def set_groups(self, groups: Groups) -> None:
         """Take which rows are in which group, for :meth:`set_grouping`."""
         self.groups, self.words = groups, None
         self.group, self.group_rows, self.group_starts = groups.group, groups.rows, groups.starts
-        self.touched = np.zeros(max(groups.n_groups, 1), dtype=np.int64)
-        self.half_counts = np.zeros(2 * groups.n_groups, dtype=np.int64)
+        self._make(touched=max(groups.n_groups, 1), half_counts=2 * groups.n_groups)
         self.openers = np.ones(self.n, dtype=np.int64)
         self._make_group_slots()
-        functions = {"load_seats": load_seats, "divide": divide_share, "begin_sweep": begin_sweep}
-        HEAD.set(self.head, **{name: function.address for name, function in functions.items()})
-        self._point()
+        self.load_seats, self.divide, self.begin_sweep = load_seats, divide_share, begin_sweep
+        self._provide()
 
     def set_grouping(
         self,
@@ -244,12 +222,11 @@ class State:
         if len(self.group_counts) != self.groups.n_groups * (self.capacity + 1):
             self._make_group_slots()
         self.group_alphas = np.array(group_alphas, dtype=np.float64)
-        HEAD.set(self.head, n_groups=self.groups.n_groups)
+        self.n_groups = self.groups.n_groups
         self.prior[[ALPHA, GAMMA]] = group_alphas[0], gamma
         self.prior[[LAW_SHAPE, LAW_RATE, GAMMA_SHAPE, GAMMA_RATE]] = laws
         if openers is not None:
             self.openers[:] = openers
-        self._point_to(_OF_GROUPING)
         self.use(rng)
         recount(self.address)
         begin_sweep(self.address, 1)
@@ -264,65 +241,52 @@ class State:
         """
         self.guides = np.concatenate([np.zeros(0, dtype=np.int64), *sets])
         self.guide_starts = np.cumsum([0, *map(len, sets)])
-        HEAD.set(self.head, n_guides=len(sets))
-        self._point_to(("guides", "guide_starts"))
+        self.n_guides = len(sets)
 
     def leave_groups(self) -> None:
         """Forget that rows come in groups, until :meth:`set_grouping`."""
-        HEAD.set(self.head, n_groups=0)
+        self.n_groups = 0
 
     @property
     def is_grouped(self) -> bool:
         """Whether rows join clusters by their groups."""
-        return HEAD.get(self.head, "n_groups") > 0
+        return self.n_groups > 0
 
     def end_draw(self) -> None:
         """Draw which rows open tables, given the shares of the clusters, which are forgotten."""
         end_draw(self.address)
 
-    def _point(self) -> None:
-        """Set the addresses of all arrays, and of all functions but those of the prior, of groups and of moves.
-
-        These are set by ``set_prior``, ``set_groups`` and ``plan_moves``.
-        """
-        self._point_to(HEAD.arrays)
+    def _provide(self) -> None:
+        """Take the functions on all views, and those that moves have registered."""
         given = IN_VIEWS | PROVIDED if self.groups is None else IN_VIEWS | PROVIDED | PROVIDED_TO_GROUPS
-        HEAD.set(self.head, **{name: function.address for name, function in given.items()})
+        for name, function in given.items():
+            setattr(self, name, function)
         self._n_provided = len(PROVIDED)
-        HEAD.set(self.head, accumulate=accumulate_weights.address)
-        HEAD.set(self.head, n_log_v=len(self.log_v), n_log_components=len(self.log_components))
 
-    def _point_to(self, names: Sequence[str]) -> None:
-        """Set the addresses of some arrays, and of the tables."""
-        HEAD.set(self.head, **{name: getattr(self, name) for name in names})
-        for v, table in enumerate(self.tables):
-            self.views[v] = table.block
-        self.address = address_of(self.head)
+    def _lay_views(self) -> None:
+        """Lay the blocks of the tables one after the other, where compiled code looks for them."""
+        self.views = np.zeros((max(len(self.tables), 1), BLOCK_LENGTH), dtype=np.int64)
+        for table, words in zip(self.tables, self.views, strict=False):
+            table.lie_in(words)
 
     def _fill(self, n_clusters: int) -> None:
         """Set rings, sizes and statistics from ``slots``, which are 1..K."""
-        HEAD.set(self.head, n_clusters=n_clusters)
+        self.n_clusters = n_clusters
         fill(self.address)
 
     def __getstate__(self) -> dict[str, Any]:
         # Addresses are those of one process.
-        return {**self.__dict__, "_bits": None, "planned": None}
+        return {**super().__getstate__(), "_bits": None, "planned": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.head = self.head.copy()
-        # Before the next draw ``set_prior`` sets the address of the series, and ``set_groups`` those of groups,
-        # since groups that come from another process are another object.
-        self._point()
+        super().__setstate__(state)
+        self._lay_views()
 
     def copy(self) -> "State":
         """Return a copy that shares the data and what else does not change."""
-        other = object.__new__(State)
-        other.__dict__.update(self.__dict__)
-        for name in (*_COPIED, "head", "views"):
-            setattr(other, name, getattr(self, name).copy())
+        other = self._sharing(*_COPIED)
         other.tables = [table.copy() for table in self.tables]
-        other._point()
+        other._lay_views()
         return other
 
     def copied_to(self, spare: "State") -> "State":
@@ -334,7 +298,7 @@ class State:
             return self.copy()
         for name in _COPIED:
             getattr(spare, name)[:] = getattr(self, name)
-        spare.head[:FIRST_ARRAY] = self.head[:FIRST_ARRAY]
+        spare.block[:FIRST_ARRAY] = self.block[:FIRST_ARRAY]
         spare.planned = self.planned
         for theirs, table in zip(spare.tables, self.tables, strict=True):
             theirs.array[:] = table.array
@@ -342,21 +306,17 @@ class State:
 
     def shadow(self, capacity: int) -> "State":
         """Return memory with tables of its own, of another capacity, that shares all else but weights."""
-        other = self.sharing()
+        other = self._sharing()
         other.tables = [table.copy(capacity) for table in self.tables]
+        other._lay_views()
         other._make_weights(capacity)
-        other._point_to(("seats", "seats_left", "listed", *_OF_THREADS))
         return other
 
     def sharing(self) -> "State":
         """Return a state that shares this memory, with weights and scratch of its own, for another thread."""
-        other = object.__new__(State)
-        other.__dict__.update(self.__dict__)
-        other.head, other.views = self.head.copy(), self.views.copy()
+        other = self._sharing(*_OF_THREADS)
         other.tables = [table.sharing() for table in self.tables]
-        for name in _OF_THREADS:
-            setattr(other, name, getattr(self, name).copy())
-        other._point_to((*_OF_THREADS, "views"))
+        other._lay_views()
         return other
 
     def grow(self) -> None:
@@ -376,8 +336,6 @@ class State:
             table.resize(capacity + reserved)
         if self.is_grouped:
             self._make_group_slots()
-        self._point()
-        if self.is_grouped:
             recount(self.address)
 
     def set_prior(self, prior: GibbsType, law: tuple[float, float] = (0.0, 0.0)) -> None:
@@ -391,23 +349,25 @@ class State:
         """
         self.prior[: LAW_RATE + 1] = prior.alpha, prior.discount, prior.most, prior.reach, prior.extra, *law
         if has_weights(prior):
-            HEAD.set(self.head, series=log_series.address)
+            self.series = log_series
         if prior.log_v is not self.log_v and (has_weights(prior) or len(self.log_v)):
-            self.log_v, self.log_components = prior.log_v, prior.log_components
-            self._point()
+            self._take_series(prior)
 
     def take_prior(self, other: "State") -> None:
         """Take the prior on partitions that another state has, which may be one of another number of rows."""
         self.prior[:] = other.prior
-        HEAD.set(self.head, series=HEAD.get(other.head, "series"))
-        self.log_v, self.log_components = other.log_v, other.log_components
-        self._point()
+        self.series = other.series
+        self._take_series(other)
+
+    def _take_series(self, of: "GibbsType | State") -> None:
+        """Take the numbers from which the weights of a prior are computed."""
+        self.log_v, self.log_components = of.log_v, of.log_components
+        self.n_log_v, self.n_log_components = len(of.log_v), len(of.log_components)
 
     def set_params(self, params: Sequence[Any]) -> None:
         """Take other parameters of the views' base measures."""
         for table, own in zip(self.tables, params, strict=True):
             table.set_params(own)
-        self._point_to(())
         refit_all(self.address)
 
     def replace_rows(self, values: Sequence[Any], params: Sequence[Any]) -> bool:
@@ -434,7 +394,6 @@ class State:
         if self.tables[v].has_own_rows:
             return
         self.tables[v].make_own_rows()
-        self._point_to(())
         refit_all(self.address)
 
     def take_rows(
@@ -454,7 +413,6 @@ class State:
         self.tables[v].take_rows(rows)
         if params is not None:
             self.tables[v].set_params(params)
-            self._point_to(())
         if slots is not None:
             if slots.max() > self.capacity:
                 self.relabel(np.unique(slots, return_inverse=True)[1])
@@ -475,7 +433,6 @@ class State:
         else:
             capacity = self.capacity
         self._make_slots(capacity)
-        self._point()
         self._fill(n_clusters)
 
     def take_slots(self, slots: np.ndarray, shares: np.ndarray, rest: float) -> None:
@@ -493,7 +450,6 @@ class State:
         self.shares[:] = 0.0
         self.shares[1 : len(used) + 1] = shares[used]
         self.prior[REST] = rest
-        self._point()
         self._fill(len(used))
 
     def labels(self) -> np.ndarray:
@@ -506,10 +462,10 @@ class State:
         """Let kernels draw from a generator."""
         if len(PROVIDED) != self._n_provided:
             # The moves were imported after the state was made.
-            self._point()
+            self._provide()
         bits = rng.bit_generator
         if bits is not self._bits:
-            self.head[HEAD.places("next_double", "bit_state")] = bits_of_generator(rng)
+            self.draw_from(rng)
             self._bits = bits
 
     def run(self, rng: np.random.Generator, kernel: Callable[..., int], *arguments: Any) -> int:
@@ -521,7 +477,7 @@ class State:
             If the density of a row in a cluster of others is not a number.
         """
         self.use(rng)
-        self.head[HEAD.place("sweep") : HEAD.place("n_moved") + 1] = 0
+        self.block[_OF_CALLS] = 0
         while (told := kernel(self.address, *arguments)) == NEEDS_ROOM:
             self.grow()
         if told == NOT_A_NUMBER:
@@ -529,7 +485,7 @@ class State:
                 f"the density of a row in a cluster of others is not a number: {WHY_NO_DENSITY}"
             )
         self.check_prior()
-        return HEAD.get(self.head, "n_moved")
+        return self.n_moved
 
     def check_prior(self) -> None:
         """Raise an error if the series of a prior has been cut off where it must not be."""

@@ -19,41 +19,16 @@ from pymc_dpgmm.native.compiled import (
     c_function,
     shifted,
 )
+from pymc_dpgmm.native.memory import Memory
 from pymc_dpgmm.sampler.state.table_functions import function_of, is_weighed_in_lanes, letters_of
 from pymc_dpgmm.sampler.state.templates import (
-    ABSENT,
-    ADD_UP,
     ALWAYS,
-    ARGUMENTS,
-    BLOCK_LENGTH,
     CACHE,
-    CHANGE,
-    DATA,
-    DRAW_ABSENT,
-    EVIDENCE,
-    EVIDENCE_ANEW,
-    EXPONENTS,
-    GATHER,
     LENGTHS,
-    MERGE,
-    N_BEFORE_CACHE,
     N_BEFORE_SUMS,
     PARAMETERS,
-    POWER,
-    PRESENT,
-    ROOM,
-    SCRATCH,
-    SHARED,
-    SPARE,
-    STARTS,
-    STRIDE,
-    SUM_UP,
     SUMS,
-    TABLE,
-    UNIT_ROWS,
-    UNIT_STARTS,
-    WEIGH,
-    WIDTH,
+    VIEW,
     scratch_in_lanes,
     view_at,
     weights_at_once,
@@ -78,7 +53,7 @@ def rows_of_clusters(labels: np.ndarray) -> list[np.ndarray]:
     return np.split(members_of_clusters(labels), np.cumsum(np.bincount(labels))[:-1])
 
 
-class Table:
+class Table(Memory, block=VIEW):
     """The statistics of all clusters of one view.
 
     Memory is ``(capacity + 2) * width`` float64 numbers, ``width`` being two, the sums and the cache, beside the
@@ -118,6 +93,7 @@ class Table:
         most_rows: int = 0,
         like: "Table | None" = None,
     ) -> None:
+        super().__init__()
         self.base_family = self.family = view.family
         self.for_sampling = for_sampling
         self.values, self.unit = view.values, view.unit
@@ -126,29 +102,27 @@ class Table:
         self.n_rows = int(view.values.shape[0])
         if may_be_wide and self.family.wide is not None and not np.isnan(rows).any():
             self.family = self.family.wide(*rows.shape) or self.family
-        self.block = np.zeros(BLOCK_LENGTH, dtype=np.int64)
-        self.power = view.power
-        self.block[POWER] = np.float64(view.power).view(np.int64)
+        self.power = float(view.power)
         self.starts: np.ndarray | None = None
         if isinstance(rows, Ragged):
             self.rows, self.starts = np.ascontiguousarray(rows.numbers, dtype=np.float64), rows.starts
         else:
             self.rows = np.ascontiguousarray(rows, dtype=np.float64)
+            self.stride = self.rows.shape[1]
         self.absent: np.ndarray | None = None
         # What the family has subtracted from each row, where rows change.
         self._subtracted: np.ndarray | None = None
-        self.unit_starts = self.unit_rows = self.room = np.empty(0, dtype=np.int64)
         if view.unit is not None:
             counts = np.bincount(view.unit, minlength=n_labels or 0)
             self.unit_starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
             self.unit_rows = np.argsort(view.unit, kind="stable").astype(np.int64)
             self.room = np.empty(self.n_rows, dtype=np.int64)
         # Rows in a cluster, at most. A unit may be weighed beside its own rows, though the result is not used.
-        of_units = 0 if view.unit is None else int(np.diff(self.unit_starts).max(initial=0))
+        of_units = 0 if view.unit is None else int(counts.max(initial=0))
         self._largest = max(self.n_rows + of_units if for_sampling else 0, most_rows)
         self._places_of_params: list[tuple[int, int]] = []
         # The family whose functions the block has, and which ones.
-        self._prepared: tuple[Family, Sequence[int]] | None = None
+        self._prepared: tuple[Family, Sequence[str]] | None = None
         # The family and the parameters whose numbers for sizes of clusters are in shared memory.
         self._tabulated: tuple[Family, Any] | None = None
         self._lay_out(view.params)
@@ -160,7 +134,7 @@ class Table:
             self.block[PARAMETERS:] = like.block[PARAMETERS:]
             self._places_of_params = like._places_of_params
         self._make_scratch()
-        self._point()
+        self._prepare_all()
 
     def _lay_out(self, params: Any) -> None:
         """Set places of sums and cache in a row of the table."""
@@ -175,7 +149,7 @@ class Table:
             self.block[SUMS + q], start = place, place
             place += volume(letters, lengths)
             self._fields[name] = slice(start, place), tuple(lengths[letter] for letter in letters)
-        self.block[N_BEFORE_CACHE] = place
+        self.n_before_cache = place
         for q, letters in enumerate(family.cache.values()):
             self.block[CACHE + q] = place
             place += volume(letters, lengths)
@@ -198,7 +172,6 @@ class Table:
         if self._keeps_tables(shifted):
             # Others may have the present numbers.
             self.shared = self.shared.copy()
-            self.block[SHARED] = address_of(self.shared)
             self._write(shifted)
             return
         tables = self.family.tabulate(shifted, self._largest)
@@ -215,7 +188,6 @@ class Table:
         self.shared = np.empty(ends[-1])
         self._fill(values)
         self.shifted, self._tabulated = shifted, (self.family, shifted)
-        self.block[SHARED] = address_of(self.shared)
 
     def set_params_of_evidence(self, params: Any) -> None:
         """Take other parameters of the same shapes where nothing but log evidence and sums is asked for."""
@@ -255,34 +227,26 @@ class Table:
             scratch = max(scratch, scratch_in_lanes(self.rows.shape[1]))
         # Room beside that of the family: exponents and arguments of predictives.
         self.n_lanes = weights_at_once(len(self.array))
-        self.scratch = np.ones(scratch + 2 * self.n_lanes)
+        self._take_scratch(np.ones(scratch + 2 * self.n_lanes))
+        self.spare = len(self.array) - 1
 
-    def _point(self) -> None:
-        """Set the addresses of all memory."""
-        block, scratch = self.block, address_of(self.scratch)
-        block[TABLE], block[WIDTH] = address_of(self.array), self.width
-        block[DATA] = address_of(self.rows)
-        block[STRIDE] = 0 if self.starts is not None else self.rows.shape[1]
-        block[STARTS] = 0 if self.starts is None else address_of(self.starts)
-        block[SHARED], block[SCRATCH] = address_of(self.shared), scratch
-        room = len(self.scratch) - 2 * self.n_lanes
-        block[EXPONENTS], block[ARGUMENTS] = scratch + 8 * room, scratch + 8 * (room + self.n_lanes)
-        if self.unit is not None:
-            block[UNIT_STARTS], block[UNIT_ROWS] = address_of(self.unit_starts), address_of(self.unit_rows)
-            block[ROOM] = address_of(self.room)
-        block[SPARE] = len(self.array) - 1
-        block[ABSENT] = 0 if self.absent is None else address_of(self.absent)
+    def _take_scratch(self, scratch: np.ndarray) -> None:
+        self.scratch, stop = scratch, len(scratch) - self.n_lanes
+        self.exponents, self.arguments = scratch[stop - self.n_lanes : stop], scratch[stop:]
+
+    def _prepare_all(self) -> None:
+        """Make the functions available that sampling needs, if the table is for it."""
         if self.for_sampling:
-            self.prepare(ALWAYS if self.absent is None else (*ALWAYS, PRESENT))
+            self.prepare(ALWAYS if self.absent is None else (*ALWAYS, "present"))
             if self.absent is not None and self.family.draw_absent is not None:
-                self.prepare((DRAW_ABSENT,))
+                self.prepare(("draw_absent",))
 
-    def prepare(self, verbs: Sequence[int]) -> None:
+    def prepare(self, verbs: Sequence[str]) -> None:
         """Make C functions of the family available to kernels."""
         if self._prepared is not None and self._prepared[0] is self.family and self._prepared[1] == verbs:
             return
         for verb in verbs:
-            self.block[verb] = function_of(self.family, verb).address
+            self.block[VIEW.place(verb)] = function_of(self.family, verb).address
         self._prepared = self.family, verbs
 
     def set_absent(self, absent: np.ndarray) -> None:
@@ -293,7 +257,7 @@ class Table:
         if self.is_wide:
             self._narrow()
         self.absent = np.ascontiguousarray(absent, dtype=np.uint8)
-        self.block[ABSENT] = address_of(self.absent)
+        self._prepare_all()
 
     @property
     def has_own_rows(self) -> bool:
@@ -306,7 +270,7 @@ class Table:
             self._narrow()
         self.rows = self.rows.copy()
         self._subtracted = self.values - self.rows
-        self._point()
+        self._prepare_all()
 
     @property
     def subtracted(self) -> np.ndarray:
@@ -342,14 +306,13 @@ class Table:
             return False
         self.values, self.origin = values, origin
         self.rows = np.ascontiguousarray(rows, dtype=np.float64)
-        self.block[DATA] = address_of(self.rows)
         return True
 
     def log_predictives_alone(self) -> np.ndarray:
         """Return the log predictives (n,) of rows in clusters of their own."""
         n, slots = self.n_rows, np.array([0, -1])
         found, every, slot = np.zeros(n), np.arange(n), address_of(slots)
-        _weigh_alone(address_of(self.block), address_of(every), n, slot, slot + 8, address_of(found))
+        _weigh_alone(self.address, address_of(every), n, slot, slot + 8, address_of(found))
         return found
 
     def _narrow(self) -> None:
@@ -367,43 +330,32 @@ class Table:
         array[:shared] = self.array[:shared]
         self.array = array
         self._make_scratch()
-        self._point()
 
     def copy(self, capacity: int | None = None) -> "Table":
         """Return a copy that shares the data and what else does not change, with more slots, or fewer."""
-        other = object.__new__(Table)
-        other.__dict__.update(self.__dict__)
-        other.block = self.block.copy()
-        if self.unit is not None:
-            other.room = self.room.copy()
+        other = self._sharing() if self.unit is None else self._sharing("room")
         # Memory with other slots, for one sweep, shares the rows.
         if self.absent is not None or (self.has_own_rows and capacity is None):
             other.rows = self.rows.copy()
         if capacity is None:
-            other.array, other.scratch = self.array.copy(), self.scratch.copy()
-            other._point()
+            other.array = self.array.copy()
+            other._take_scratch(self.scratch.copy())
         else:
             other.resize(capacity)
         return other
 
     def sharing(self) -> "Table":
         """Return a table that shares this memory, with scratch of its own, for another thread."""
-        other = object.__new__(Table)
-        other.__dict__.update(self.__dict__)
-        other.block, other.scratch = self.block.copy(), self.scratch.copy()
-        scratch = address_of(other.scratch)
-        moved = scratch - address_of(self.scratch)
-        for place in (SCRATCH, EXPONENTS, ARGUMENTS):
-            other.block[place] += moved
+        other = self._sharing()
+        other._take_scratch(self.scratch.copy())
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        # Addresses are those of one process.
-        return {**self.__dict__, "block": self.block.copy(), "_prepared": None}
+        return {**super().__getstate__(), "_prepared": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._point()
+        super().__setstate__(state)
+        self._prepare_all()
 
     def sum_up(self, labels: np.ndarray, sizes: np.ndarray) -> None:
         """Set the sums of slots 0..K-1 to those of the rows labelled so, given the sizes of all K."""
@@ -411,46 +363,46 @@ class Table:
 
     def sum_up_members(self, members: np.ndarray, sizes: np.ndarray) -> None:
         """Set the sums, given the rows of the clusters one after the other: see :func:`members_of_clusters`."""
-        call, start = function_of(self.family, SUM_UP), address_of(members)
+        call, start = function_of(self.family, "sum_up"), address_of(members)
         for k, size in enumerate(sizes.tolist()):
-            call(address_of(self.block), k, start, size)
+            call(self.address, k, start, size)
             start += 8 * size
 
     def gather(self, k: int, members: np.ndarray) -> None:
         """Set slot ``k`` to the cluster of some rows: (m,) int64 array."""
         own = np.ascontiguousarray(members, dtype=np.int64)
-        function_of(self.family, GATHER)(address_of(self.block), k, address_of(own), len(own), 1)
+        function_of(self.family, "gather")(self.address, k, address_of(own), len(own), 1)
 
     def change(self, i: int, k: int, sign: float) -> bool:
         """Let row ``i`` join (1.0) or leave (-1.0) slot ``k``; return whether it has to be gathered anew."""
-        return bool(function_of(self.family, CHANGE)(address_of(self.block), i, k, sign))
+        return bool(function_of(self.family, "change")(self.address, i, k, sign))
 
     def merge(self, k: int, j: int) -> None:
         """Let slot ``k`` stand for its own rows and those of slot ``j`` together."""
-        function_of(self.family, MERGE)(address_of(self.block), k, j)
+        function_of(self.family, "merge")(self.address, k, j)
 
     def add_up(self, start: int, stop: int, by: int) -> None:
         """Add to the sums of slots ``start`` to ``stop - 1`` those of the slots ``by`` further on."""
-        function_of(self.family, ADD_UP)(address_of(self.block), start, stop - start, by)
+        function_of(self.family, "add_up")(self.address, start, stop - start, by)
 
     def log_evidence(self, k: int) -> float:
         """Return the log marginal likelihood of the rows of slot ``k``."""
-        return float(function_of(self.family, EVIDENCE)(address_of(self.block), k))
+        return float(function_of(self.family, "evidence")(self.address, k))
 
     def log_predictives(self, k: int) -> np.ndarray:
         """Return the log predictives of all rows given slot ``k``: (n,) float64 array."""
-        found, weigh = np.zeros(self.n_rows), function_of(self.family, WEIGH)
+        found, weigh = np.zeros(self.n_rows), function_of(self.family, "weigh")
         rows, slot, nobody = np.arange(self.n_rows), np.array([k]), np.array([-1])
         for i in range(self.n_rows):
             at, out = address_of(rows) + 8 * i, address_of(found) + 8 * i
-            weigh(address_of(self.block), at, 1, address_of(slot), 1, address_of(nobody), 1, out)
+            weigh(self.address, at, 1, address_of(slot), 1, address_of(nobody), 1, out)
         return found
 
     def log_predictive_without(self, i: int, k: int) -> float:
         """Return the log predictive of row ``i`` of slot ``k`` given its other rows, NaN if digits are lost."""
         found, row, slots = np.zeros(1), np.array([i]), np.array([k])
-        slot, address = address_of(slots), address_of(self.block)
-        function_of(self.family, WEIGH)(address, address_of(row), 1, slot, 1, slot, 1, address_of(found))
+        slot, address = address_of(slots), self.address
+        function_of(self.family, "weigh")(address, address_of(row), 1, slot, 1, slot, 1, address_of(found))
         return float(found[0])
 
     def cached(self, name: str, k: int) -> np.ndarray:
@@ -462,8 +414,8 @@ class Table:
 
     def total_log_evidence(self, n_clusters: int) -> float:
         """Return the log marginal likelihood of slots 0 to ``n_clusters - 1`` together, from their sums alone."""
-        self.prepare((EVIDENCE_ANEW,))
-        return float(_total(address_of(self.block), n_clusters))
+        self.prepare(("evidence_anew",))
+        return float(_total(self.address, n_clusters))
 
     @property
     def is_native(self) -> bool:
@@ -505,7 +457,7 @@ class Table:
             labels = places_among(slots, slots_of_rows)
             self.sum_up(labels, np.bincount(labels, minlength=len(slots)))
             return
-        kept = int(self.block[N_BEFORE_CACHE])
+        kept = self.n_before_cache
         self.array[: len(slots), :kept] = other.array[slots, :kept]
 
     def predictives(self, sums: Any, first: int, n_rows: int, absent: np.ndarray | None = None) -> np.ndarray:
@@ -528,13 +480,13 @@ class Table:
             self.array[1 : n_clusters + 1, places] = getattr(sums, name).reshape(
                 n_clusters, places.stop - places.start
             )
-        self.prepare(ALWAYS if absent is None else (*ALWAYS, PRESENT))
+        self.prepare(ALWAYS if absent is None else (*ALWAYS, "present"))
         if absent is not None:
             self.set_absent(absent)
         slots, rows, nobody = np.arange(1, n_clusters + 1), np.arange(first, first + n_rows), np.array([-1])
         found = np.zeros((n_rows, n_clusters))
         arrays = (address_of(rows), n_rows, address_of(slots), n_clusters, address_of(nobody))
-        _weigh_all(address_of(self.block), *arrays, address_of(found))
+        _weigh_all(self.address, *arrays, address_of(found))
         return found
 
     def sums(self, start: int, stop: int) -> Any:

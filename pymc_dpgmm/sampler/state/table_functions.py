@@ -15,21 +15,15 @@ from pymc_dpgmm.native.fingerprints import is_outside
 from pymc_dpgmm.native.triangles import squared_distance
 from pymc_dpgmm.sampler.state.templates import (
     CACHE,
-    DERIVE,
     ERROR,
-    EVIDENCE_ANEW,
     LENGTHS,
-    N_BEFORE_CACHE,
     N_BEFORE_SUMS,
     PARAMETERS,
     ROUNDING,
     SIZE,
-    STARTS,
-    SUM_UP,
     SUMS,
     TEMPLATES,
     VIEW,
-    WEIGH,
     cache_of,
     change_cluster,
     copied,
@@ -82,7 +76,7 @@ def _gather_sums(w, p, cluster, s, members, m, fresh):
 
 
 def _declared_gather(w, p, cluster, s, members, m):
-    done = gather_own(p, cluster[SIZE], s, w.data, w.stride, members, m, w.scratch)
+    done = gather_own(p, cluster[SIZE], s, w.rows, w.stride, members, m, w.scratch)
     cluster[SIZE] += done
     return done
 
@@ -164,7 +158,7 @@ def _readers(family: Family) -> dict[str, Callable[..., Any]]:
     """Return how parameters, sums and cache of a family are read."""
     letters = letters_of(family)
     fields = {letter: f"view[{LENGTHS + q}]" for q, letter in enumerate(letters)}
-    fields["data"], shared = VIEW.read("data", "view"), VIEW.read("shared", "view")
+    fields["data"], shared = VIEW.read("rows", "view"), VIEW.read("shared", "view")
     written = {}
     for q, (name, axes) in enumerate({**family.axes, **family.tables}.items()):
         place = f"view[{PARAMETERS + q}]"
@@ -172,8 +166,11 @@ def _readers(family: Family) -> dict[str, Callable[..., Any]]:
         fields[name] = pointer if axes else f"{shared}[{place}]"
         if name in family.tables:
             written[name] = pointer
-    places = {name: VIEW.read(name, "view") for name in ("table", "width", "data", "stride", "starts", "scratch")}
-    places |= {"is_ragged": f"view[{STARTS}] != 0", "n_before_cache": f"view[{N_BEFORE_CACHE}]"}
+    places = {
+        name: VIEW.read(name, "view")
+        for name in ("array", "width", "rows", "stride", "starts", "n_before_cache", "scratch")
+    }
+    places["is_ragged"] = f"view[{VIEW.place('starts')}] != 0"
     places |= {f"sum_{name}": f"view[{SUMS + q}]" for q, name in enumerate(family.sums)}
     places |= {f"cache_{name}": f"view[{CACHE + q}]" for q, name in enumerate(family.cache)}
     sums = {name: f"shifted(row, w.sum_{name})" for name in family.sums}
@@ -280,13 +277,13 @@ def _meaning(family: Family) -> dict[str, Any]:
 
 
 def evidence_functions(family: Family) -> list[CFunction]:
-    """Return what gives log evidence at other parameters: ``EVIDENCE_ANEW``, and ``DERIVE`` if there is one."""
-    return [function_of(family, verb) for verb in (EVIDENCE_ANEW, DERIVE)[: 1 if family.derive is None else 2]]
+    """Return what gives log evidence at other parameters: ``evidence_anew``, and ``derive`` if there is one."""
+    return [function_of(family, verb) for verb in ("evidence_anew", "derive")[: 1 if family.derive is None else 2]]
 
 
 def sum_up_function(family: Family) -> CFunction:
     """Return what sums up clusters of other rows."""
-    return function_of(family, SUM_UP)
+    return function_of(family, "sum_up")
 
 
 def is_weighed_in_lanes(family: Family) -> bool:
@@ -295,12 +292,12 @@ def is_weighed_in_lanes(family: Family) -> bool:
 
 
 @cache
-def function_of(family: Family, verb: int) -> CFunction:
-    """Return a C function of a family, by its place in the block."""
-    template, signature = TEMPLATES[verb]
-    if verb == WEIGH and is_weighed_in_lanes(family):
+def function_of(family: Family, verb: str) -> CFunction:
+    """Return a C function of a family, by its field of ``VIEW``."""
+    template = TEMPLATES[verb]
+    if verb == "weigh" and is_weighed_in_lanes(family):
         template = weigh_in_lanes
     own = (getattr(family, name) for name in OWN_FUNCTIONS)
     outside = tuple(function for function in own if function is not None and is_outside(function))
     name, maker = f"{family.name}_{template.__name__}", (function_of, (family, verb))
-    return specialized(template, name, _meaning(family), signature, outside, maker)
+    return specialized(template, name, _meaning(family), VIEW.signature(verb), outside, maker)

@@ -30,11 +30,11 @@ from pymc_dpgmm.native.lanes import LANES
 from pymc_dpgmm.native.triangles import squared_distance
 
 VIEW = Block(
-    table=blocks.FLOATS,
-    # Numbers in a row of the table.
+    # The table, and how many numbers a row of it has.
+    array=blocks.FLOATS,
     width=NUMBER,
-    data=blocks.FLOATS,
-    # Numbers in a row of the data, or where rows of several lengths start.
+    # The data, and how many numbers a row of it has, or where rows of several lengths start.
+    rows=blocks.FLOATS,
     stride=NUMBER,
     starts=blocks.INTS,
     # Parameters.
@@ -75,17 +75,6 @@ VIEW = Block(
     cache=16,
     parameters=24,
 )
-TABLE, WIDTH, DATA, STRIDE, STARTS, SHARED, SCRATCH, EXPONENTS, ARGUMENTS = VIEW.places(
-    "table", "width", "data", "stride", "starts", "shared", "scratch", "exponents", "arguments"
-)
-UNIT_STARTS, UNIT_ROWS, SPARE, ROOM, ABSENT, N_BEFORE_CACHE, POWER = VIEW.places(
-    "unit_starts", "unit_rows", "spare", "room", "absent", "n_before_cache", "power"
-)
-WEIGH, CHANGE, GATHER, MERGE, EVIDENCE, REFRESH = VIEW.places(
-    "weigh", "change", "gather", "merge", "evidence", "refresh"
-)
-PRESENT, DRAW_ABSENT, DRAW_NORMAL = VIEW.places("present", "draw_absent", "draw_normal")
-SUM_UP, ADD_UP, EVIDENCE_ANEW, DERIVE = VIEW.places("sum_up", "add_up", "evidence_anew", "derive")
 LENGTHS, SUMS, CACHE, PARAMETERS = VIEW.places("lengths", "sums", "cache", "parameters")
 BLOCK_LENGTH = len(VIEW)
 # The view of its block that compiled code reads.
@@ -285,13 +274,13 @@ def row_of(w, i):
     start = i * w.stride
     if w.is_ragged:
         start = w.starts[i]
-    return shifted(w.data, start)
+    return shifted(w.rows, start)
 
 
 @inlined
 def cluster_of(w, k):
     """Return the row of the table that is slot ``k``."""
-    return shifted(w.table, k * w.width)
+    return shifted(w.array, k * w.width)
 
 
 def weigh(view, rows, n_rows, slots, m, owns, stride, out):
@@ -489,7 +478,7 @@ def derive(view):
     return 1 if derive_numbers(parameters(view), tables(view), layout(view).scratch) else 0
 
 
-_TEMPLATES: dict[str, Callable[..., Any]] = {
+TEMPLATES: dict[str, Callable[..., Any]] = {
     "weigh": weigh,
     "change": change,
     "gather": gather,
@@ -504,7 +493,5 @@ _TEMPLATES: dict[str, Callable[..., Any]] = {
     "draw_normal": draw_normal_cluster,
     "derive": derive,
 }
-# By their places in the block: templates, and the signatures of what is made of them.
-TEMPLATES = {VIEW.place(name): (template, VIEW.signature(name)) for name, template in _TEMPLATES.items()}
 # What every sampler calls; the others are compiled where they are needed.
-ALWAYS = (WEIGH, CHANGE, GATHER, MERGE, EVIDENCE, REFRESH)
+ALWAYS = ("weigh", "change", "gather", "merge", "evidence", "refresh")

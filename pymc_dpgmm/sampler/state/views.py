@@ -10,9 +10,11 @@ from pymc_dpgmm.native.compiled import (
 from pymc_dpgmm.sampler.state.memory import HEAD, memory_at
 from pymc_dpgmm.sampler.state.templates import (
     BLOCK_LENGTH,
-    SPARE,
+    VIEW,
     view_at,
 )
+
+_SPARE = VIEW.place("spare")
 
 
 @inlined
@@ -24,7 +26,7 @@ def view_of(s, v):
 @inlined
 def _copy_cluster(view, source, target):
     width = view.width
-    table = view.table
+    table = view.array
     for q in range(width):
         table[target * width + q] = table[source * width + q]
 
@@ -60,7 +62,7 @@ def _weigh_unit(view, unit, slots, m, own, stride, out):
                 out[j * stride] = math.nan
                 continue
             _copy_cluster(view, slots[j], view.spare)
-            spare = shifted(view.head, SPARE)
+            spare = shifted(view.head, _SPARE)
             for t in range(start, stop):
                 view.weigh(view.head, shifted(rows, t), 1, spare, 1, own, 1, shifted(out, j * stride))
                 if t + 1 < stop:

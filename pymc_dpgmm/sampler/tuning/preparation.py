@@ -26,7 +26,7 @@ from pymc_dpgmm.sampler.moves.sweep import redraw_once, run_sweeps
 from pymc_dpgmm.sampler.state.all_clusters import fill, log_joint, refit_all, write_labels
 from pymc_dpgmm.sampler.state.choices import accumulate_weights
 from pymc_dpgmm.sampler.state.table_functions import function_of
-from pymc_dpgmm.sampler.state.templates import ALWAYS, DRAW_ABSENT, PRESENT
+from pymc_dpgmm.sampler.state.templates import ALWAYS
 from pymc_dpgmm.sampler.state.views import IN_VIEWS
 from pymc_dpgmm.sampler.tuning.schedule import Options
 from pymc_dpgmm.sampler.tuning.search import SEARCHES
@@ -59,7 +59,7 @@ def functions_of(
     # meet are short functions, so that neither has to wait for the other.
     functions: list[CFunction] = [scan_rows]
     functions += [function_of(family, verb) for verb in ALWAYS for family in families]
-    functions += [function_of(family, verb) for family in imputed for verb in (PRESENT, DRAW_ABSENT)]
+    functions += [function_of(family, verb) for family in imputed for verb in ("present", "draw_absent")]
     functions += [impute_rows] if imputed else []
     functions += [*IN_VIEWS.values(), fill, refit_all, write_labels, log_joint]
     functions += [accumulate_weights, allocate_in_turn, run_sweeps]

@@ -10,7 +10,6 @@ from pymc_dpgmm.chunked.passes import as_rows, united_sums
 from pymc_dpgmm.families.contract.view import View
 from pymc_dpgmm.native.threads import Threads
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import places_in_order
-from pymc_dpgmm.sampler.state.templates import N_BEFORE_CACHE
 from pymc_dpgmm.variational.rows import Components, Rows, RowsAnywhere, Sums
 
 
@@ -171,7 +170,7 @@ def draw_in_chunk(values: np.ndarray, first_row: int, asked: Asked) -> np.ndarra
         u = _uniform(key, first_row, n) * below[-1]
         labels = (below[:-1] <= u).sum(axis=0)
         table.sum_up(labels, np.bincount(labels, minlength=n_components))
-        sums.append(table.array[:n_components, : int(table.block[N_BEFORE_CACHE])].copy())
+        sums.append(table.array[:n_components, : table.n_before_cache].copy())
     return np.stack(sums)
 
 

@@ -18,7 +18,7 @@ from pymc_dpgmm.partitions.priors import chinese_restaurant
 from pymc_dpgmm.sampler.amounts import LARGEST_DIVIDED, Effort
 from pymc_dpgmm.sampler.moves import split_merge as sm
 from pymc_dpgmm.sampler.moves.sweep import sweep
-from pymc_dpgmm.sampler.state.memory import HEAD, memory_at, prior_of
+from pymc_dpgmm.sampler.state.memory import memory_at, prior_of
 from pymc_dpgmm.sampler.tuning.exploration import explore
 from pymc_dpgmm.sampler.tuning.schedule import no_tally
 
@@ -68,7 +68,7 @@ class Matrix:
         """Log ratio of target densities, log probability of the division, and log probability of the partner."""
         state = state_at(labels, self.rows, self.family, self.base)
         state.set_prior(self.prior)
-        HEAD.set(state.head, most_divided=self.most_divided)
+        state.most_divided = self.most_divided
         state.pool[: len(order)], state.side[: len(order)] = order, side
         found = np.empty(4)
         split_pieces(state.address, int(state.place[k + 1]), len(order), int(sequential), found.ctypes.data)
@@ -181,7 +181,7 @@ def test_frequencies_with_large_clusters(most_divided):
     state = state_at(np.zeros(len(given["y"]), dtype=int), np.array(given["y"]), base.pop("family"), base)
     prior = chinese_restaurant(given["partition_prior"]["alpha"])
     state.set_prior(prior)
-    HEAD.set(state.head, most_divided=most_divided)
+    state.most_divided = most_divided
     rng = np.random.default_rng(5)
     partitions = exact.partitions(len(given["y"]))
     drawn = np.empty((60_000, len(given["y"])), dtype=np.int64)
