@@ -59,7 +59,7 @@ class Memory:
             object.__setattr__(self, name, value)
         elif isinstance(value, np.ndarray):
             self.block[place], self.__dict__[name] = address_of(value), value
-        elif isinstance(value, int | np.integer):
+        elif isinstance(value, int | np.integer | np.bool_):
             self.block[place] = value
             self.__dict__.pop(name, None)
         else:

@@ -38,13 +38,12 @@ from pymc_dpgmm.native.compiled import (
     INTS,
     NOTHING,
     address_of,
-    bits_of_generator,
     c_function,
     floats_at,
     inlined,
-    ints_at,
     shifted,
 )
+from pymc_dpgmm.native.memory import Memory
 from pymc_dpgmm.native.triangles import cholesky_in_place
 from pymc_dpgmm.sampler.state.all_clusters import refit_clusters
 from pymc_dpgmm.sampler.state.memory import memory_at
@@ -62,13 +61,13 @@ ROWS = Block(
     d=NUMBER,
     # 1 where columns of a cluster depend on each other.
     is_full=NUMBER,
-    # The table's numbers (n, stride), what is subtracted from rows there, what is subtracted from all rows, 0 if
-    # nothing is, and the address of the rows' units, 0 if labels are those of rows.
+    # The table's numbers (n, stride), what is subtracted from rows there, what is subtracted from all rows, if
+    # anything is, and the rows' units, if labels are not those of rows.
     rows=blocks.FLOATS,
     subtracted=blocks.FLOATS,
     stride=NUMBER,
-    origin=NUMBER,
-    unit=NUMBER,
+    origin=blocks.FLOATS,
+    unit=blocks.INTS,
     # By label: the slot; and memory for draws.
     slots=blocks.INTS,
     scratch=blocks.FLOATS,
@@ -97,6 +96,8 @@ ROWS = Block(
     bit_state=NUMBER,
 )
 _at = ROWS.reader()
+_OF_BASE = ("centre", "weight", "log_scale", "shape")
+_OF_CLUSTERS = ("means", "moving_means", "known", "moving_scales", "spreads", "lags")
 
 
 @inlined
@@ -121,9 +122,9 @@ def _draw_cluster(r, k):
     mean = shifted(r.means, k * d)
     precision, rest = r.scratch, shifted(r.scratch, d * (d + 1) // 2)
     view_at(r.table).draw_normal(r.table, r.slots[k], mean, precision, rest, r.next_double, r.bit_state)
-    if r.origin != 0:
+    if r.has_origin:
         for j in range(d):
-            mean[j] += floats_at(r.origin)[j]
+            mean[j] += r.origin[j]
     if r.is_full != 0:
         cholesky_in_place(precision, d)
     for j in range(d):
@@ -143,7 +144,7 @@ def _precision(r, k, j):
 
 @inlined
 def _cluster_of(r, s, i):
-    return s.listed[s.slots[ints_at(r.unit)[i] if r.unit != 0 else i]]
+    return s.listed[s.slots[r.unit[i] if r.has_unit else i]]
 
 
 @c_function(INT(INTS))
@@ -202,7 +203,7 @@ def means_of_clusters(numbers: np.ndarray, labels: np.ndarray, n_clusters: int) 
     return np.transpose(sums) / np.maximum(np.bincount(labels, minlength=n_clusters), 1)[:, None]
 
 
-class StandardizedRows:
+class StandardizedRows(Memory, block=ROWS):
     """The rows of a view of a state, and what of them and of their clusters moves.
 
     Parameters
@@ -227,83 +228,48 @@ class StandardizedRows:
         state.make_own_rows(v)
         table = state.tables[v]
         table.prepare(("draw_normal",))
-        self._of = rng, state, table.rows, table.subtracted, state.address, table.origin
-        self._v, self._d, self._is_full, self.n_clusters = v, d, is_full, 0
-        self._room = room = state.capacity + 1
-        n = table.n_rows
-        unit = None if table.unit is None else np.ascontiguousarray(table.unit, dtype=np.int64)
-        self.moving, self.squares, self._seen, self._precisions, self._typical = np.empty((5, n, d))
-        self._of_base = np.empty((4, d))
-        self._of_clusters = np.empty((6, room, d))
-        self._roots = np.empty((room, d, d) if is_full else (room, d))
-        self._kept = unit, np.empty(room, dtype=np.int64), np.empty(4 * d + 2 * d * d + d * (d + 1) // 2)
-        centre, weight, log_scale, shape = self._of_base
-        means, moving_means, known, moving_scales, spreads, lags = self._of_clusters
-        next_double, bit_state = bits_of_generator(rng)
-        self._block = ROWS.filled(
-            state=state.address,
-            table=table.block,
-            n=n,
-            d=d,
-            is_full=int(is_full),
-            rows=table.rows,
-            subtracted=table.subtracted,
-            stride=table.rows.shape[1],
-            origin=0 if table.origin is None else address_of(table.origin),
-            unit=0 if unit is None else address_of(unit),
-            slots=self._kept[1],
-            scratch=self._kept[2],
-            seen=self._seen,
-            precisions=self._precisions,
-            typical=self._typical,
-            centre=centre,
-            weight=weight,
-            log_scale=log_scale,
-            shape=shape,
-            moving=self.moving,
-            squares=self.squares,
-            roots=self._roots,
-            means=means,
-            moving_means=moving_means,
-            known=known,
-            moving_scales=moving_scales,
-            spreads=spreads,
-            lags=lags,
-            next_double=next_double,
-            bit_state=bit_state,
-        )
-        self._address = address_of(self._block)
+        n, room, numbers = table.n_rows, state.capacity + 1, table.rows
+        super().__init__(state=state, table=table, n=n, d=d, is_full=is_full)
+        self._v, self._rng, self.n_clusters = v, rng, 0
+        self.rows, self.subtracted, self.stride = numbers, table.subtracted, numbers.shape[1]
+        self.origin = table.origin
+        self.unit = None if table.unit is None else np.ascontiguousarray(table.unit, dtype=np.int64)
+        self._make(slots=room, scratch=4 * d + 2 * d * d + d * (d + 1) // 2)
+        self._make(roots=(room, d, d) if is_full else (room, d))
+        self._make(**dict.fromkeys(("moving", "squares", "seen", "precisions", "typical"), (n, d)))
+        self._make(**dict.fromkeys(_OF_BASE, d), **dict.fromkeys(_OF_CLUSTERS, (room, d)))
+        self.draw_from(rng)
 
     def is_of(self, rng: np.random.Generator, state: State) -> bool:
         """Tell whether this is the memory of a state, with room for its clusters."""
-        table, own = state.tables[self._v], self._of
-        if not (own[0] is rng and own[1] is state and own[4] == state.address and table.has_own_rows):
+        table = state.tables[self._v]
+        if not (self._rng is rng and self.state is state and table is self.table and table.has_own_rows):
             return False
         return (
-            own[5] is table.origin
-            and own[2] is table.rows
-            and own[3] is table.subtracted
-            and state.capacity < self._room
+            self.origin is table.origin
+            and self.rows is table.rows
+            and self.subtracted is table.subtracted
+            and state.capacity < len(self.slots)
         )
 
     def begin(self, seen: np.ndarray, precisions: np.ndarray, typical: Any, of_base: Sequence[Any]) -> None:
         """Draw the clusters, and compute what moves: see :data:`ROWS` for what is given."""
-        self._seen[:], self._precisions[:], self._typical[:] = seen, precisions, typical
-        for own, given in zip(self._of_base, of_base, strict=True):
-            own[:] = given
-        self.n_clusters = begin_rows(self._address)
+        self.seen[:], self.precisions[:], self.typical[:] = seen, precisions, typical
+        for name, given in zip(_OF_BASE, of_base, strict=True):
+            getattr(self, name)[:] = given
+        self.n_clusters = begin_rows(self.address)
 
     @property
     def of_clusters(self) -> list[tuple[np.ndarray, Any]]:
         """What moves of means and scales of clusters, (K, d) in the order of labels, and how far it reaches."""
-        _, means, _, scales, spreads, _ = self._of_clusters[:, : self.n_clusters]
-        return [(means, 1.0), (scales, spreads)]
+        k = self.n_clusters
+        return [(self.moving_means[:k], 1.0), (self.moving_scales[:k], self.spreads[:k])]
 
     @property
     def fixed(self) -> list[np.ndarray]:
         """What stays: pseudo-observations and precisions (n, d), roots (K, ...), and how scales lag (K, d)."""
         k = self.n_clusters
-        return [self._seen, self._precisions, self._roots[:k], self._of_clusters[5, :k]]
+        return [self.seen, self.precisions, self.roots[:k], self.lags[:k]]
 
     def along(
         self, labels: np.ndarray, displaced: np.ndarray, centre: np.ndarray, weight: np.ndarray
@@ -314,11 +280,11 @@ class StandardizedRows:
         those of the rows' units, 0 to K - 1. The result must not depend on what moves, and scales of clusters do:
         precisions of rows within clusters are those with which shares are typical.
         """
-        k, unit = self.n_clusters, self._kept[0]
+        k, unit = self.n_clusters, self.unit
         labels = labels if unit is None else labels[unit]
-        shares = np.sqrt(np.clip(self._typical, LEAST_SQUARE, 1.0 - LEAST_SQUARE))
-        totals = self._precisions / shares
-        within = totals - self._precisions
+        shares = np.sqrt(np.clip(self.typical, LEAST_SQUARE, 1.0 - LEAST_SQUARE))
+        totals = self.precisions / shares
+        within = totals - self.precisions
         sizes = np.bincount(labels, minlength=k)[:, None]
         means, precisions, heard = (
             means_of_clusters(own, labels, k) for own in (displaced, within, shares * within)
@@ -326,8 +292,8 @@ class StandardizedRows:
         known = weight * precisions + sizes * heard
         of_rows = (displaced - (1.0 - shares) * means[labels]) * np.sqrt(totals)
         of_means = (means - centre * weight * precisions / known) * np.sqrt(known)
-        return of_rows, [of_means, np.zeros((k, self._d))]
+        return of_rows, [of_means, np.zeros((k, self.d))]
 
     def end(self, rows: np.ndarray) -> None:
         """Let the state have rows (n, d), a C-contiguous array."""
-        end_rows(self._address, address_of(rows))
+        end_rows(self.address, address_of(rows))

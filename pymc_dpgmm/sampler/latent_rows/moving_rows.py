@@ -4,7 +4,8 @@ import numpy as np
 
 from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.blocks import NUMBER, Block
-from pymc_dpgmm.native.compiled import address_of, bits_of_generator, inlined
+from pymc_dpgmm.native.compiled import inlined
+from pymc_dpgmm.native.memory import Memory
 from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity
 from pymc_dpgmm.sampler.latent_rows.work import Work
 from pymc_dpgmm.sampler.state.all_clusters import refit_clusters
@@ -41,7 +42,6 @@ MOVING_ROWS = Block(
     next_double=NUMBER,
     bit_state=NUMBER,
 )
-_WORK, _MOVES_LABELS = MOVING_ROWS.places("work", "moves_labels")
 read_moving = MOVING_ROWS.reader()
 
 
@@ -60,7 +60,7 @@ def take_rows(f, rows):
     refit_clusters(memory_at(f.state))
 
 
-class MovingRows:
+class MovingRows(Memory, block=MOVING_ROWS):
     """The rows of a view of a state, and the memory of their moves.
 
     Parameters
@@ -80,8 +80,6 @@ class MovingRows:
     Attributes
     ----------
     rng, state, v, d, density, work
-    address : int
-        Of the block.
     rows : (n, d) array
     slots : (n,) int64 array
     values : (n,) array
@@ -90,49 +88,25 @@ class MovingRows:
         See :data:`MOVING_ROWS`.
     """
 
+    d: int
+
     def __init__(
         self, rng: np.random.Generator, state: State, v: int, d: int, density: RowDensity, work: Work
     ) -> None:
-        self.rng, self.state, self.v, self.d, self.density, self.work = rng, state, v, d, density, work
+        self.rng, self.v = rng, v
         table = state.tables[v]
-        n = table.n_rows
-        self.rows, self._seen = np.empty((2, n, d))
-        self._known = np.empty((n, d * (d + 1) // 2))
-        self.slots = np.empty(n, dtype=np.int64)
-        self.values, new_values, alone, new_alone, self.others = np.zeros((5, n))
-        next_double, bit_state = bits_of_generator(rng)
-        # The block has their addresses.
-        self._kept = table.rows, table.subtracted, new_values, alone, new_alone
-        self._block = MOVING_ROWS.filled(
-            state=state.address,
-            table=table.block,
-            work=0,
-            density=density.address,
-            n=n,
-            d=d,
-            numbers=table.rows,
-            subtracted=table.subtracted,
-            stride=table.rows.shape[1],
-            seen=self._seen,
-            known=self._known,
-            rows=self.rows,
-            values=self.values,
-            new_values=new_values,
-            alone=alone,
-            new_alone=new_alone,
-            others=self.others,
-            slots=self.slots,
-            moves_labels=0,
-            next_double=next_double,
-            bit_state=bit_state,
-        )
-        self.address = address_of(self._block)
+        n, numbers = table.n_rows, table.rows
+        super().__init__(state=state, table=table, work=work, density=density, n=n, d=d)
+        self.numbers, self.subtracted, self.stride = numbers, table.subtracted, numbers.shape[1]
+        self._make(rows=(n, d), seen=(n, d), known=(n, d * (d + 1) // 2), slots=n)
+        self._make(**dict.fromkeys(("values", "new_values", "alone", "new_alone", "others"), n))
+        self.draw_from(rng)
 
     def is_of(self, rng: np.random.Generator, state: State, density: RowDensity) -> bool:
         """Tell whether this is the memory of a state and a density, and random numbers come from a generator."""
         table, of_rng = state.tables[self.v], rng.bit_generator is self.rng.bit_generator
         is_same = state is self.state and density is self.density and of_rng
-        return is_same and table.rows is self._kept[0] and table.subtracted is self._kept[1]
+        return is_same and table.rows is self.numbers and table.subtracted is self.subtracted
 
     def begin(self, seen: np.ndarray, known: np.ndarray) -> None:
         """Begin a draw: take the rows of the state, and what the rest of the model says of rows.
@@ -143,12 +117,12 @@ class MovingRows:
             See :data:`MOVING_ROWS`; must not depend on the present rows.
         """
         self.rows[:] = self.state.tables[self.v].values[:, : self.d]
-        self._seen[:], self._known[:] = seen, known
+        self.seen[:], self.known[:] = seen, known
 
     def prepare(self, moves_labels: bool) -> None:
         """Get ready for a redraw, after the parameters of the clusters were written to the memory."""
         self.density.make_room(1)
-        self._block[_WORK], self._block[_MOVES_LABELS] = self.work.address, moves_labels
+        self.moves_labels = moves_labels
 
     def take(self, has_room: bool = True) -> None:
         """Let the state have the rows and, if it has no room for as many slots as there are, these too."""

@@ -47,7 +47,7 @@ from pymc_dpgmm.native.triangles import definite_factor, set_diagonal, solve_low
 from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
 from pymc_dpgmm.sampler.latent_rows.moving_rows import MovingRows, put_rows, read_moving, take_rows
 from pymc_dpgmm.sampler.latent_rows.row_density import log_densities, read_density
-from pymc_dpgmm.sampler.latent_rows.work import N_OF_WORK, Work, read
+from pymc_dpgmm.sampler.latent_rows.work import Work, read
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import draw_parameters
 from pymc_dpgmm.sampler.state.all_clusters import link_rows
 from pymc_dpgmm.sampler.state.memory import memory_at, prior_of
@@ -247,7 +247,7 @@ def choose(head, block, slots, moves_labels, next_double, bit_state):
         w.sizes[n_clusters] = 0
         n_clusters += 1
     w.sizes[n_clusters], w.counts[n_clusters] = 0, 0.0
-    block[N_OF_WORK] = n_clusters + 1
+    w.n_clusters = n_clusters + 1
     for i in range(n):
         k = unchosen[slots[i]]
         if k == -1:
@@ -499,7 +499,7 @@ def begin_draw(
     n_means = len(of_base.mean)
     work.fit(table.n_rows, d, n_means, state.n_clusters + 1, state.capacity + 2)
     choose(state.address, work.address, address_of(slots), int(moves_labels), *bits)
-    of_clusters = work.slots[: int(work.block[N_OF_WORK]) - 1]
+    of_clusters = work.slots[: work.n_clusters - 1]
     if table.family.draw_normal is not None:
         table.prepare(("draw_normal",))
         origin = 0 if table.origin is None else address_of(table.origin)

@@ -18,9 +18,9 @@ from pymc_dpgmm.native.compiled import (
     address_of,
     address_of_floats,
     c_function,
-    floats_at,
     inlined,
 )
+from pymc_dpgmm.native.memory import Memory
 
 DENSITY = Block(
     # Of rows (m, n, d), which are the first input, and whatever else the density needs: see Entry.
@@ -31,13 +31,13 @@ DENSITY = Block(
     # The numbers of a row set, n d, and the rows of one.
     n_numbers=NUMBER,
     n=NUMBER,
-    # The address of what is added to rows (n, d), 0 if nothing is; and where to.
-    offset=NUMBER,
+    # What is added to rows (n, d), if anything is; and where to.
+    offset=blocks.FLOATS,
     placed=blocks.FLOATS,
     # Whether the density could not be computed.
     failed=NUMBER,
 )
-_N_INPUT, (_OFFSET, _PLACED, _FAILED) = 1, DENSITY.places("offset", "placed", "failed")
+_N_INPUT = 1
 
 read_density = DENSITY.reader()
 
@@ -45,8 +45,8 @@ read_density = DENSITY.reader()
 @inlined
 def log_densities(density, points, m, values):
     """Write the log densities (m, n) of rows (m, n, d); minus infinity where they cannot be computed."""
-    if density.offset != 0:
-        offset = floats_at(density.offset)
+    if density.has_offset:
+        offset = density.offset
         for k in range(m):
             for entry in range(density.n_numbers):
                 density.placed[k * density.n_numbers + entry] = (
@@ -58,7 +58,7 @@ def log_densities(density, points, m, values):
     density.inputs[_N_INPUT] = m
     density.outputs[0] = address_of_floats(values)
     if call_entry(density.entry, density.code, density.inputs, density.outputs) != 0:
-        density.head[_FAILED] = 1
+        density.failed = 1
         for at in range(m * density.n):
             values[at] = -math.inf
 
@@ -72,7 +72,7 @@ def evaluate(density, points, m, values):
 KERNELS = (evaluate,)
 
 
-class RowDensity:
+class RowDensity(Memory, block=DENSITY):
     """Log density that the rest of a model gives to each latent row: a function of rows (m, n, d).
 
     Parameters
@@ -87,6 +87,8 @@ class RowDensity:
         The other arrays, C-contiguous. They are read at every call.
     """
 
+    failed: int
+
     def __init__(
         self,
         entry: Entry,
@@ -94,26 +96,13 @@ class RowDensity:
         shape: tuple[int, ...],
         others: Sequence[np.ndarray] = (),
     ) -> None:
-        self._entry, self._function, self._shape = entry, function, shape
-        self._n, self._n_numbers = shape[0], int(np.prod(shape, dtype=np.int64))
+        super().__init__(entry=entry, code=entry.code, n=shape[0], n_numbers=int(np.prod(shape, dtype=np.int64)))
+        self._function, self._shape = function, shape
         self._others = list(others)
         others_of = words_of(self._others, entry.kinds[1:])
-        self._inputs = np.concatenate([np.array([0, 0, *shape]), others_of]).astype(np.int64)
-        self._outputs = np.zeros(1, dtype=np.int64)
-        self._placed = np.empty(0)
-        self._offset: np.ndarray | None = None
-        self._block = DENSITY.filled(
-            entry=entry.address,
-            code=entry.code,
-            inputs=self._inputs,
-            outputs=self._outputs,
-            n_numbers=self._n_numbers,
-            n=self._n,
-            offset=0,
-            placed=self._placed,
-            failed=0,
-        )
-        self.address = address_of(self._block)
+        self.inputs = np.concatenate([np.array([0, 0, *shape]), others_of]).astype(np.int64)
+        self._make(outputs=1, placed=0)
+        self.offset: np.ndarray | None = None
 
     @classmethod
     def of_function(cls, function: Callable[[np.ndarray], np.ndarray], n: int, d: int) -> "RowDensity":
@@ -123,24 +112,22 @@ class RowDensity:
 
     def add(self, offset: np.ndarray | None) -> None:
         """From now on add an offset (n, d) to rows first, or nothing."""
-        self._offset = None if offset is None else np.ascontiguousarray(offset, dtype=np.float64)
-        self._block[_OFFSET] = 0 if self._offset is None else address_of(self._offset)
+        self.offset = None if offset is None else np.ascontiguousarray(offset, dtype=np.float64)
 
     def make_room(self, m: int) -> int:
         """Get ready for m row sets at once, and return the address of the block."""
-        if self._offset is not None and len(self._placed) < m * self._n_numbers:
-            self._placed = np.empty(m * self._n_numbers)
-            self._block[_PLACED] = address_of(self._placed)
+        if self.offset is not None and len(self.placed) < m * self.n_numbers:
+            self._make(placed=m * self.n_numbers)
         return self.address
 
     def check(self) -> None:
         """Raise what is wrong if a density could not be computed since the last check."""
-        if not self._block[_FAILED]:
+        if not self.failed:
             return
-        self._block[_FAILED] = 0
-        self._entry.raise_error()
-        m = int(self._inputs[_N_INPUT])
-        memory = (ctypes.c_double * (m * self._n_numbers)).from_address(int(self._inputs[0]))
+        self.failed = 0
+        self.entry.raise_error()
+        m = int(self.inputs[_N_INPUT])
+        memory = (ctypes.c_double * (m * self.n_numbers)).from_address(int(self.inputs[0]))
         self._function(np.frombuffer(memory).reshape(m, *self._shape))
         raise FloatingPointError("the log density of latent rows could not be computed")
 
@@ -148,7 +135,7 @@ class RowDensity:
         """Return the log density of each row, (m, n), at rows (m, n, d)."""
         points = np.ascontiguousarray(rows, dtype=np.float64)
         m = len(points)
-        values = np.empty((m, self._n))
+        values = np.empty((m, self.n))
         evaluate(self.make_room(m), address_of(points), m, address_of(values))
         self.check()
         return values

@@ -2,11 +2,9 @@
 
 from typing import Any
 
-import numpy as np
-
 from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.blocks import NUMBER, Block
-from pymc_dpgmm.native.compiled import address_of
+from pymc_dpgmm.native.memory import Memory
 
 WORK = Block(
     n=NUMBER,
@@ -43,26 +41,19 @@ WORK = Block(
 )
 
 
-N_OF_WORK = WORK.place("n_clusters")
-
-
 read = WORK.reader()
 
 
-class Work:
+class Work(Memory, block=WORK):
     """Memory for redraws of the rows of one view; larger where a draw needs more.
 
     Nothing that it holds outlives a redraw. A copy, or one in another process, begins empty.
 
-    Attributes
-    ----------
-    block : int64 array
-        See :data:`WORK`.
-    slots, clusters, means, at_mean, chosen, proposed : arrays
-        As in the block.
+    Attributes are the fields of :data:`WORK`.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._shape: tuple[int, ...] = (0, 0, 0, 0, 0)
 
     def __reduce__(self) -> Any:
@@ -79,29 +70,9 @@ class Work:
 
     def _lay_out(self, n: int, d: int, n_means: int, k: int, n_slots: int) -> None:
         self._shape = n, d, n_means, k, n_slots
+        self.n, self.d, self.n_means, self.n_clusters = n, d, n_means, 0
         size = d * (d + 1) // 2
-        self.slots, self.clusters = np.empty(k, dtype=np.int64), np.empty(n, dtype=np.int64)
-        self.means, self.at_mean = np.empty((k, n_means, d)), np.empty((k, n))
-        self.chosen, self.proposed = np.empty(n, dtype=np.int64), np.empty((n, d))
-        self._arrays = {
-            "slots": self.slots,
-            "clusters": self.clusters,
-            "sizes": np.empty(k, dtype=np.int64),
-            "movable": np.empty(n, dtype=np.int64),
-            "counts": np.empty(k),
-            "log_seats": np.empty(k),
-            "means": self.means,
-            "precisions": np.empty((k, size)),
-            "at_mean": self.at_mean,
-            "modes": np.empty((k, n, d)),
-            "factors": np.empty((k, n, size)),
-            "log_integrals": np.empty((k, n)),
-            "chosen": self.chosen,
-            "proposed": self.proposed,
-            "log_proposals": np.empty(n),
-            "scratch": np.empty(4 * d + 2 * d * d + size + k),
-            "order": np.empty(n, dtype=np.int64),
-            "of_slot": np.empty(n_slots, dtype=np.int64),
-        }
-        self.block = WORK.filled(n=n, n_clusters=0, d=d, n_means=n_means, **self._arrays)
-        self.address = address_of(self.block)
+        self._make(slots=k, sizes=k, counts=k, log_seats=k, means=(k, n_means, d), precisions=(k, size))
+        self._make(at_mean=(k, n), modes=(k, n, d), factors=(k, n, size), log_integrals=(k, n))
+        self._make(clusters=n, movable=n, chosen=n, proposed=(n, d), log_proposals=n, order=n)
+        self._make(scratch=4 * d + 2 * d * d + size + k, of_slot=n_slots)

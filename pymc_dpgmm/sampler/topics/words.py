@@ -27,11 +27,10 @@ from pymc_dpgmm.native.compiled import (
     INT,
     INTS,
     NOTHING,
-    address_of,
-    bits_of_generator,
     c_function,
     inlined,
 )
+from pymc_dpgmm.native.memory import Memory
 from pymc_dpgmm.native.special import log_rising
 from pymc_dpgmm.partitions.grouped import Groups
 
@@ -333,7 +332,7 @@ def log_topics(head):
     return total + math.log(product)
 
 
-class Words:
+class Words(Memory, block=HEAD):
     """Words in documents and their topics, as scans work on them.
 
     Memory is 16 bytes for each token, and does not depend on the number of topics: a word can be in no more topics
@@ -347,72 +346,55 @@ class Words:
         The documents of the tokens.
     eta : (n_words,) array, > 0
         Dirichlet parameters of every topic.
+
+    Attributes
+    ----------
+    n_topics : int
+        Number of topics that there is room for.
     """
 
+    n_topics: int
+    n_moved: int
+
     def __init__(self, words: np.ndarray, groups: Groups, eta: np.ndarray) -> None:
+        super().__init__(n_documents=groups.n_groups)
         self.groups = groups
         self.words = np.ascontiguousarray(words[groups.rows], dtype=np.int32)
-        self.labels, self.topics, self.counts = np.zeros((3, len(words)), dtype=np.int32)
+        self._make(labels=len(words), topics=len(words), counts=len(words), numbers=3)
         # Where the list of each word's topics begins.
         sizes = np.bincount(self.words, minlength=len(eta))
         self.places = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
         self.starts = groups.starts
-        self.numbers = np.zeros(3)
         self.group_alphas = np.ones(groups.n_groups)
-        self.head = np.zeros(len(HEAD), dtype=np.int64)
-        HEAD.set(self.head, n_documents=groups.n_groups)
         self.set_eta(eta)
         self.set_labels(np.zeros(len(words), dtype=np.int64), 1)
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "head": self.head.copy()}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
-        self._point()
-
-    @property
-    def n_topics(self) -> int:
-        """Number of topics that there is room for."""
-        return HEAD.get(self.head, "n_topics")
-
-    def _point(self) -> None:
-        HEAD.set(self.head, **{name: getattr(self, name) for name in HEAD.arrays if hasattr(self, name)})
-        self.address = address_of(self.head)
 
     def set_eta(self, eta: np.ndarray) -> None:
         """Take other parameters of the topics."""
         self.eta = np.array(eta, dtype=np.float64)
         self.numbers[ETA_SUM] = self.eta.sum()
-        self._point()
 
     def set_labels(self, labels: np.ndarray, n_topics: int) -> None:
         """Take topics (n,) in 0..n_topics-1, of the tokens in the order in which they were given."""
         self.labels[:] = labels[self.groups.rows]
         self._make_room(n_topics)
-        self.shares = np.zeros(n_topics)
-        self._point()
+        self._make(shares=n_topics)
 
     def _make_room(self, n_topics: int) -> None:
-        HEAD.set(self.head, n_topics=n_topics)
-        self.lengths = np.zeros(len(self.eta), dtype=np.int32)
-        self.own, self.odds, self.weights, self.totals = np.zeros((4, n_topics))
-        self.free = np.zeros(n_topics, dtype=np.int64)
-        self._point()
+        self.n_topics = n_topics
+        self._make(lengths=len(self.eta), **dict.fromkeys(("own", "odds", "weights", "totals", "free"), n_topics))
         count_words(self.address, len(self.labels))
 
     def grow(self) -> None:
         """Make room for more topics, half as many again and sixteen."""
-        shares, n_topics = self.shares, self.n_topics
-        self._make_room(n_topics + n_topics // 2 + 16)
-        self.shares = np.concatenate([shares, np.zeros(self.n_topics - n_topics)])
-        self._point()
+        self._make_room(self.n_topics + self.n_topics // 2 + 16)
+        self._make_longer(shares=self.n_topics)
         self._list_free()
 
     def _list_free(self) -> None:
         free = np.flatnonzero(self.totals == 0.0)[::-1]
         self.free[: len(free)] = free
-        HEAD.set(self.head, n_free=len(free))
+        self.n_free = len(free)
 
     def scan(
         self,
@@ -435,9 +417,9 @@ class Words:
             Under a hierarchical Dirichlet process, the share of all topics without tokens, and gamma; topics can
             then be opened. Where ``gamma`` is 0, none is opened or closed.
         """
-        self.head[HEAD.places("next_double", "bit_state")] = bits_of_generator(rng)
-        HEAD.set(self.head, document=0, token=0, n_moved=0, n_free=0)
-        HEAD.set(self.head, is_open=int(gamma > 0.0))
+        self.draw_from(rng)
+        self.document = self.token = self.n_moved = self.n_free = 0
+        self.is_open = gamma > 0.0
         self.numbers[[REST, GAMMA]] = rest, gamma
         self.group_alphas[:] = group_alphas
         self.shares[:] = shares
@@ -445,7 +427,7 @@ class Words:
             self._list_free()
         while scan_words(self.address):
             self.grow()
-        return HEAD.get(self.head, "n_moved")
+        return self.n_moved
 
     @property
     def rest(self) -> float:

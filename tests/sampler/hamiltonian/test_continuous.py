@@ -305,8 +305,8 @@ class RowsFromRows(normal_clusters.StandardizedRows):
     """Pseudo-observations are the present rows, as they must not be."""
 
     def begin(self, seen, precisions, typical, of_base):
-        table = self._of[1].tables[self._v]
-        super().begin(table.values[:, : self._d].copy(), precisions, typical, of_base)
+        table = self.state.tables[self._v]
+        super().begin(table.values[:, : self.d].copy(), precisions, typical, of_base)
 
 
 def forgotten_prior(monkeypatch):

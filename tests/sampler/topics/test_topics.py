@@ -17,7 +17,7 @@ from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.partitions.priors import chinese_restaurant
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.topics.topics import TopicState, sweep_words
-from pymc_dpgmm.sampler.topics.words import HEAD, Words, scan_words
+from pymc_dpgmm.sampler.topics.words import Words, scan_words
 from pymc_dpgmm.testing import assert_matches
 
 WORDS = np.array([0, 0, 1, 0, 2, 2])
@@ -36,7 +36,7 @@ class Numbers:
     def scan(self, words, numbers):
         """Scan until the numbers are used up, and return the labels."""
         self.left = [*numbers, *[0.5] * len(words.labels)]
-        words.head[HEAD.places("next_double", "bit_state", "document", "token")] = self.address, 0, 0, 0
+        words.next_double, words.bit_state, words.document, words.token = self.address, 0, 0, 0
         scan_words(words.address)
         return words.topics_of_tokens()
 
