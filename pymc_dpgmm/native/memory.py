@@ -109,7 +109,7 @@ class Memory:
 
     def _make_longer(self, **shapes: int | tuple[int, ...]) -> None:
         """Make arrays that are at least as long as those before, with what was in these."""
-        before = {name: self.__dict__.get(name, ()) for name in shapes}
+        before = {name: self.__dict__[name] for name in shapes if name in self.__dict__}
         self._make(**shapes)
         for name, array in before.items():
             getattr(self, name)[: len(array)] = array

@@ -6,12 +6,13 @@ merges (``sweep_splits.py``), on atoms in their free form.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from pymc_dpgmm.native.array_calls import Call, words_of
-from pymc_dpgmm.native.compiled import INT, INTS, address_of, bits_of_generator, c_function, inlined
+from pymc_dpgmm.native.compiled import INT, INTS, address_of, c_function, inlined
+from pymc_dpgmm.native.memory import Memory
 from pymc_dpgmm.partitions.concentration import draw_concentration
 from pymc_dpgmm.partitions.priors import GibbsType, log_seats_new
 from pymc_dpgmm.sampler.atoms.auxiliary import HEAD as SCAN
@@ -54,9 +55,9 @@ from pymc_dpgmm.sampler.atoms.sweep_moves import move_and_learn
 from pymc_dpgmm.sampler.atoms.sweep_splits import try_split_or_merge
 from pymc_dpgmm.sampler.state.memory import memory_at
 
-Shape = int | tuple[int, ...]
-# What sweeps count.
+# What sweeps count, and where.
 COUNTED = ("n_moved", *TALLY)
+_COUNTS = slice(SWEEP.place("n_moved"), SWEEP.place("merges") + 1)
 
 
 @inlined
@@ -183,6 +184,18 @@ class Counts(NamedTuple):
         return of_scans + (self.n_hamiltonian * N_BASE * len(self.n_splits) if is_tuning else 0)
 
 
+class _Sweep(Memory, block=SWEEP):
+    n_clusters: int
+
+
+class _Scan(Memory, block=SCAN):
+    """A scan of a sweep, which has some of its arrays too."""
+
+
+class _Discrete(Memory, block=DISCRETE):
+    """A parameter with discrete values."""
+
+
 class CompiledSweeps:
     """The memory of sweeps over the labels and atoms of a model.
 
@@ -212,39 +225,29 @@ class CompiledSweeps:
         calls: Sequence[Call],
         n_auxiliary: int,
     ) -> None:
-        self._rows, self._of_row, self._d, self._m = rows, of_row, n_free, n_auxiliary
-        # They own the code whose addresses are in the block.
-        self._entries = [call.entry for call in calls]
-        self._n, self._capacity = len(rows.weights), 0
-        self._head = SWEEP.filled(**dict.fromkeys(SWEEP.fields, 0))
-        self._scan = SCAN.filled(**dict.fromkeys(SCAN.fields, 0))
-        density, by_row, *of_bases = self._entries
-        SWEEP.set(
-            self._head,
-            n=self._n,
-            n_rows=len(of_row),
-            n_free=n_free,
-            n_continuous=n_continuous,
-            n_discrete=len(discrete),
-            density_entry=density.address,
-            density_code=density.code,
-            rows_entry=by_row.address,
-            rows_code=by_row.code,
+        density, by_row, *of_bases = self._entries = [call.entry for call in calls]
+        n, d, n_rows = len(rows.weights), n_free, len(of_row)
+        self._sweep = s = _Sweep(n=n, n_rows=n_rows, n_free=d, n_continuous=n_continuous, n_discrete=len(discrete))
+        s.density_entry, s.density_code, s.rows_entry, s.rows_code = density, density.code, by_row, by_row.code
+        s.of_row, s.weights, s.known = of_row, rows.weights, rows.known
+        s._make(row_labels=n_rows, labels=n, halves=n, members=n, odds=n, two_rows=(2, n), failed=1, evidence=1)
+        s._make(modes=(3, d), precisions=(3, d, d), drawn=(3, d), factor=(d, d), steps=d, vectors=(2, d, d))
+        s._make(density_inputs=1, discrete=(len(discrete), len(DISCRETE)))
+        s.rows_outputs = _addresses(s.two_rows)
+        s.scan = self._scan = _Scan(
+            n=n, n_auxiliary=n_auxiliary, labels=s.labels, weights=s.weights, known=s.known
         )
-        self._bounds = np.array([_bounds_of(dtype) for _, dtype in discrete]).reshape(-1, 2)
-        self._discrete = [
-            DISCRETE.filled(
-                start=own.start, stop=own.stop, bounds=bounds, entry=e.address, code=e.code, inputs=0, outputs=0
+        self._scan._make(auxiliary=n_auxiliary)
+        self._discrete = []
+        for (own, dtype), entry, words in zip(discrete, of_bases, s.discrete, strict=True):
+            bounds, none = np.array(_bounds_of(dtype)), np.zeros(1, dtype=np.int64)
+            one = _Discrete(
+                start=own.start, stop=own.stop, bounds=bounds, entry=entry, code=entry.code, inputs=none
             )
-            for (own, _), bounds, e in zip(discrete, self._bounds, of_bases, strict=True)
-        ]
-        SCAN.set(self._scan, n=self._n, n_auxiliary=n_auxiliary)
-        self._of_sweep: dict[str, np.ndarray] = {}
-        self._of_scan: dict[str, np.ndarray] = {}
-        self._log_new = np.zeros(0)
+            one.lie_in(words)
+            self._discrete.append(one)
         self._prior: GibbsType | None = None
         self._beside: Beside | None = None
-        self._inputs: list[np.ndarray] = []
         self._grow(2 * n_auxiliary + 2 * POOL)
 
     def begin(
@@ -271,23 +274,21 @@ class CompiledSweeps:
         """
         self._beside = beside
         self._point_beside()
-        self._failed[0] = 0
-        self._reach(len(free) + self._m)
-        memory = self._of_sweep
-        memory["labels"][:], memory["atoms"][: len(free)] = labels, free
-        SWEEP.set(self._head, n_clusters=len(free))
-        bits = bits_of_generator(rng)
-        SWEEP.set(self._head, next_double=bits[0], bit_state=bits[1])
-        SCAN.set(self._scan, next_double=bits[0], bit_state=bits[1])
-        points = memory["points"][:1]
-        of_atoms = [[points, memory["row_labels"]], [memory["pool"][:1]], *([points] for _ in self._discrete)]
-        # They are kept, since the blocks have their addresses.
+        s = self._sweep
+        s.failed[0] = 0
+        self._reach(len(free) + self._scan.n_auxiliary)
+        s.labels[:], s.atoms[: len(free)], s.n_clusters = labels, free, len(free)
+        s.draw_from(rng)
+        self._scan.draw_from(rng)
+        points = s.points[:1]
+        of_atoms = [[points, s.row_labels], [s.pool[:1]], *([points] for _ in self._discrete)]
+        # They are kept, since the inputs have their addresses.
         self._values = [call.values for call in calls]
-        self._inputs = [
+        s.density_inputs, s.rows_inputs, *of_bases = (
             words_of([*own, *call.values], call.entry.kinds) for own, call in zip(of_atoms, calls, strict=True)
-        ]
-        SWEEP.set(self._head, density_inputs=self._inputs[0], rows_inputs=self._inputs[1])
-        self._point_discrete()
+        )
+        for one, inputs in zip(self._discrete, of_bases, strict=True):
+            one.inputs = inputs
 
     def sweep(
         self,
@@ -320,193 +321,118 @@ class CompiledSweeps:
         FloatingPointError
             If a density could not be computed: it is at :attr:`arguments`.
         """
-        n_sweeps = len(counts.n_splits)
-        numbers = np.array([prior.alpha, prior.discount, prior.most, n_rows, *law])
-        self._keep(learnt=np.append(scales.numbers(), 0.0), base=scales.base, row=scales.row, prior=numbers)
+        s, n_sweeps = self._sweep, len(counts.n_splits)
+        s.prior = np.array([prior.alpha, prior.discount, prior.most, n_rows, *law])
+        s.learnt = np.append(scales.numbers(), 0.0)
+        s.base, s.row = np.ascontiguousarray(scales.base), np.ascontiguousarray(scales.row)
         n_taken = counts.n_taken(is_tuning)
-        fresh = take(n_taken) if n_taken else np.empty((0, self._d))
-        self._keep(splits_of=np.array(counts.n_splits[::-1]), fresh=fresh)
-        SWEEP.set(self._head, n_scans=counts.n_scans, n_hamiltonian=counts.n_hamiltonian, is_tuning=int(is_tuning))
-        SWEEP.set(self._head, phase=SWEEP_BEGINS, n_left=n_sweeps, n_fresh=counts.n_fresh, next_fresh=0)
+        s.fresh = np.ascontiguousarray(take(n_taken) if n_taken else np.empty((0, s.n_free)))
+        s.splits_of = np.array(counts.n_splits[::-1])
+        s.n_scans, s.n_hamiltonian, s.is_tuning = counts.n_scans, counts.n_hamiltonian, is_tuning
+        s.phase, s.n_left, s.n_fresh, s.next_fresh = SWEEP_BEGINS, n_sweeps, counts.n_fresh, 0
         self._know_prior(prior)
-        while (ended := sweep(address_of(self._head))) != DONE:
+        while (ended := sweep(s.address)) != DONE:
             self._check()
-            n_clusters, n_fresh = self._n_clusters, counts.n_fresh + POOL
             if ended == NEEDS_SLOTS:
                 self._point_beside()
             elif ended == NEEDS_MEMORY:
-                self._reach(n_clusters + max(n_fresh, max(counts.n_splits) + 1))
-            elif SWEEP.get(self._head, "phase") == SPLITS:
+                self._reach(s.n_clusters + max(counts.n_fresh + POOL, max(counts.n_splits) + 1))
+            elif s.phase == SPLITS:
                 # What is left of the scan are too few, and are not looked at.
-                stop = SCAN.get(self._scan, "stop")
-                SCAN.set(self._scan, next=stop)
-                SWEEP.set(self._head, weighed=stop)
+                self._scan.next = s.weighed = self._scan.stop
                 self._add(take(POOL))
             else:
                 self._add(take(counts.n_fresh))
-            self._know_prior(prior._replace(alpha=float(numbers[ALPHA])))
+            self._know_prior(prior._replace(alpha=float(s.prior[ALPHA])))
         if law[1] > 0.0:
             # The weights have changed in place.
             self._prior = None
-        memory = self._of_sweep
-        scales.take(memory["learnt"][:-1], memory["base"], memory["row"])
+        scales.take(s.learnt[:-1], s.base, s.row)
         n_moves = n_sweeps * counts.n_hamiltonian
-        return float(numbers[ALPHA]), float(memory["learnt"][-1]) / n_moves if n_moves else math.nan
-
-    def _point_discrete(self) -> None:
-        """Write where the blocks of discrete values are, and what they need."""
-        for own, inputs in zip(self._discrete, self._inputs[2:], strict=True):
-            DISCRETE.set(own, inputs=inputs, outputs=self._outputs[2])
-        self._keep(discrete=np.array(self._discrete, dtype=np.int64).ravel())
+        return float(s.prior[ALPHA]), float(s.learnt[-1]) / n_moves if n_moves else math.nan
 
     def _check(self) -> None:
-        if self._failed[0]:
+        if self._sweep.failed[0]:
             for entry in self._entries:
                 entry.raise_error()
             raise FloatingPointError("a density of atoms could not be computed")
 
     @property
-    def _n_clusters(self) -> int:
-        return SWEEP.get(self._head, "n_clusters")
-
-    @property
     def labels(self) -> np.ndarray:
         """The labels now, 0..K-1 in order of first appearance: (n,)."""
-        return self._of_sweep["labels"].copy()
+        labels: np.ndarray = self._sweep.labels
+        return labels.copy()
 
     @property
     def free(self) -> np.ndarray:
         """The atoms now: (K, D)."""
-        return self._of_sweep["atoms"][: self._n_clusters].copy()
+        atoms: np.ndarray = self._sweep.atoms
+        return atoms[: self._sweep.n_clusters].copy()
 
     @property
     def arguments(self) -> tuple[np.ndarray, np.ndarray]:
         """Atoms, and labels of rows, that the densities were last computed at."""
-        memory = self._of_sweep
-        return memory["points"][: self._inputs[0][1]], memory["row_labels"]
+        s = self._sweep
+        return s.points[: s.density_inputs[1]], s.row_labels
 
     def take_counts(self) -> dict[str, int]:
         """Return what has been counted since the last call: rows that moved, splits and merges."""
-        counts = dict(zip(COUNTED, self._head[SWEEP.places(*COUNTED)].tolist(), strict=True))
-        SWEEP.set(self._head, **dict.fromkeys(COUNTED, 0))
+        numbers = self._sweep.block[_COUNTS]
+        counts = dict(zip(COUNTED, numbers.tolist(), strict=True))
+        numbers[:] = 0
         return counts
 
     def _point_beside(self) -> None:
         """Have room for another cluster of the collapsed mixtures, and write where their memory is."""
+        s, scan = self._sweep, self._scan
         if self._beside is None:
-            SWEEP.set(self._head, beside=0)
-            SCAN.set(self._scan, beside=0)
+            s.beside = scan.beside = None
             return
         state = self._beside.roomy()
-        calls: dict[str, Any] = {"leave_beside": leave_beside.address, "join_beside": join_beside.address}
-        SWEEP.set(self._head, beside=state.address, slots_beside=state.slots, **calls)
-        SWEEP.set(self._head, evidence_beside=evidence_beside.address, odds_beside=odds_beside.address)
-        calls["weigh_beside"] = weigh_beside.address
-        self._weights_beside = np.zeros(state.capacity + 1)
-        calls |= {"beside": state.address, "weights_beside": self._weights_beside}
-        SCAN.set(self._scan, **calls)
-
-    def _keep(self, **arrays: np.ndarray) -> None:
-        """Take arrays as memory of the sweep."""
-        for name, array in arrays.items():
-            kept = self._of_sweep[name] = np.ascontiguousarray(array)
-            SWEEP.set(self._head, **{name: kept})
+        s.beside, s.slots_beside, scan.beside = state, state.slots, state
+        s.evidence_beside, s.odds_beside, scan.weigh_beside = evidence_beside, odds_beside, weigh_beside
+        for memory in (s, scan):
+            memory.leave_beside, memory.join_beside = leave_beside, join_beside
+        scan._make(weights_beside=state.capacity + 1)
 
     def _add(self, free: np.ndarray) -> None:
         """Add fresh atoms to the pool."""
-        stop = SCAN.get(self._scan, "stop")
+        stop = self._scan.stop
         self._reach(stop + len(free))
-        self._of_sweep["pool"][stop : stop + len(free)] = free
-        SCAN.set(self._scan, stop=stop + len(free))
+        self._sweep.pool[stop : stop + len(free)] = free
+        self._scan.stop = stop + len(free)
 
     def _know_prior(self, prior: GibbsType) -> None:
-        length = min(self._capacity, self._n) + 1
-        if len(self._log_new) != length or self._prior is not prior:
-            self._prior, self._log_new = prior, log_seats_new(prior, length)
-            SCAN.set(self._scan, log_new=self._log_new)
-            SWEEP.set(self._head, log_new=self._log_new, n_log_new=length)
+        s = self._sweep
+        length = min(s.capacity, s.n) + 1
+        if s.n_log_new != length or self._prior is not prior:
+            self._prior, s.n_log_new = prior, length
+            s.log_new = self._scan.log_new = log_seats_new(prior, length)
 
     def _reach(self, n_atoms: int) -> None:
         """Have room for some number of atoms."""
-        if n_atoms > self._capacity:
-            self._grow(max(n_atoms, 2 * self._capacity))
+        if n_atoms > self._sweep.capacity:
+            self._grow(max(n_atoms, 2 * self._sweep.capacity))
 
     def _grow(self, capacity: int) -> None:
         """Get memory for more atoms, with what was in the smaller one."""
-        before = self._of_sweep, self._of_scan
-        n, d, c, n_rows = self._n, self._d, capacity, len(self._of_row)
-        whole, real = np.int64, np.float64
-        blocks_of_rows = c if n < n_rows else 0
-        ints: dict[str, Shape] = {"row_labels": n_rows, "labels": n, "halves": n, "names": c + 2, "members": n}
-        floats: dict[str, Shape] = {
-            "pool": (c, d),
-            "densities": (c, n),
-            "row_densities": (blocks_of_rows, n_rows),
-            "atoms": (c + 2, d),
-            "sizes": c + 2,
-            "moved": (c + 2, d),
-            "momentum": (c + 2, d),
-            "scale": (c + 2, d),
-            "start": c + 2,
-            "energy": c + 2,
-            "modes": (3, d),
-            "precisions": (3, d, d),
-            "drawn": (3, d),
-            "factor": (d, d),
-            "steps": d,
-            "gradient": (c + 2, d),
-            "hessian": (c + 2, d, d),
-            "vectors": (2, d, d),
-            "two_rows": (2, n),
-            "points": (c + 2, d),
-            "values": c + 2,
-            "gradients": (c + 2, d),
-            "jacobians": c + 2,
-            "evidence": 1,
-            "odds": n,
-        }
-        self._of_sweep = {name: np.zeros(shape, dtype=whole) for name, shape in ints.items()}
-        self._of_sweep |= {name: np.zeros(shape, dtype=real) for name, shape in floats.items()}
-        of_scan_ints: dict[str, Shape] = {
-            "known_slots": c,
-            "places": c,
-            "active": c,
-            "auxiliary": self._m,
-            "slots_beside": c,
-        }
-        self._of_scan = {name: np.zeros(shape, dtype=whole) for name, shape in of_scan_ints.items()}
-        self._of_scan |= {"sizes": np.zeros(c), "log_weights": np.zeros(c + self._m)}
-        for old, new in zip(before, (self._of_sweep, self._of_scan), strict=True):
-            for name, array in old.items():
-                if name in new:
-                    new[name][: len(array)] = array
-                else:
-                    new[name] = array
-        self._capacity = capacity
-        SWEEP.set(self._head, capacity=capacity)
-        self._connect()
+        s, scan, c = self._sweep, self._scan, capacity
+        d, of_clusters = s.n_free, (c + 2, s.n_free)
+        s._make_longer(pool=(c, d), densities=(c, s.n), row_densities=(c if s.n < s.n_rows else 0, s.n_rows))
+        s._make_longer(names=c + 2, atoms=of_clusters, sizes=c + 2, moved=of_clusters, momentum=of_clusters)
+        s._make_longer(scale=of_clusters, start=c + 2, energy=c + 2, hessian=(c + 2, d, d), gradient=of_clusters)
+        s._make_longer(points=of_clusters, values=c + 2, gradients=of_clusters, jacobians=c + 2)
+        scan._make_longer(known_slots=c, places=c, active=c, slots_beside=c, sizes=c)
+        scan._make_longer(log_weights=c + scan.n_auxiliary)
+        scan.densities, s.capacity = s.densities, capacity
+        s.density_outputs = _addresses(s.values, s.gradients, s.jacobians)
+        s.density_inputs[0] = address_of(s.points)
+        for one in self._discrete:
+            one.outputs, one.inputs[0] = _addresses(s.values), address_of(s.points)
 
-    def _connect(self) -> None:
-        """Write the addresses of the memory into the blocks."""
-        memory, rows = self._of_sweep, self._rows
-        self._failed = np.zeros(1, dtype=np.int64)
-        self._outputs = [
-            np.array([address_of(memory[name]) for name in names], dtype=np.int64)
-            for names in (("values", "gradients", "jacobians"), ("two_rows",), ("values",))
-        ]
-        others = {"weights": rows.weights, "known": rows.known, "of_row": self._of_row, "scan": self._scan}
-        others |= {"failed": self._failed, "density_outputs": self._outputs[0], "rows_outputs": self._outputs[1]}
-        arrays = {name: array for name, array in memory.items() if name != "jacobians"} | others
-        SWEEP.set(self._head, **arrays)
-        of_scan = self._of_scan | {name: memory[name] for name in ("labels", "densities")}
-        of_scan |= {"weights": rows.weights, "known": rows.known}
-        SCAN.set(self._scan, **of_scan)
-        if self._inputs:
-            self._inputs[0][0] = address_of(memory["points"])
-            self._inputs[0][3] = address_of(memory["row_labels"])
-            for inputs in self._inputs[2:]:
-                inputs[0] = address_of(memory["points"])
-            self._point_discrete()
+
+def _addresses(*arrays: np.ndarray) -> np.ndarray:
+    return np.array([address_of(array) for array in arrays], dtype=np.int64)
 
 
 def _bounds_of(dtype: np.dtype) -> tuple[float, float]:

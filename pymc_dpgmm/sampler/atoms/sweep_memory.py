@@ -111,6 +111,7 @@ SWEEP = Block(
     points=blocks.FLOATS,
     values=blocks.FLOATS,
     gradients=blocks.FLOATS,
+    jacobians=blocks.FLOATS,
     # 1 where a density has failed; what is drawn then means nothing.
     failed=blocks.INTS,
     # Collapsed mixtures on the same labels: the head of their state, 0 if there are none; the slot of each block

@@ -67,7 +67,7 @@ def test_densities_of_a_model_at_arrays_that_change(dtype, is_native, monkeypatc
     for value in (0.7, -1.1):
         slope[...] = value
         at_point = density.at(point | {"slope": slope})
-        assert isinstance(at_point._entry, NativeCall) == is_native
+        assert isinstance(at_point.entry, NativeCall) == is_native
         mean = rows[..., 0] + value * SEASONS
         expected = -0.5 * ((SEASONS - mean) / 0.5) ** 2 - np.log(0.5 * np.sqrt(2.0 * np.pi))
         np.testing.assert_allclose(at_point(rows), expected, rtol=1e-6)
