@@ -1,8 +1,9 @@
 """Blocks of whole numbers that tell compiled code where its memory lies.
 
 A block is declared once, by its fields in order: whole numbers, addresses of arrays with the type of their
-entries, and addresses of functions. From the declaration are made the places of the fields in the block, and the
-function by which compiled code reads them, sets whole numbers, and calls functions as methods.
+entries, and addresses of functions. From the declaration are made the places of the fields in the block, the
+function by which compiled code reads them, sets whole numbers, and calls functions as methods, and the attributes
+of who owns the memory in Python (``memory.py``).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ import numpy as np
 from pymc_dpgmm.native import compiled
 from pymc_dpgmm.native.arithmetic import Bits
 from pymc_dpgmm.native.block_pointers import Field, FunctionAt, reader_of_pointer
-from pymc_dpgmm.native.compiled import address_of, bytes_at, floats_at, inlined, ints_at, shifted, small_ints_at
+from pymc_dpgmm.native.compiled import bytes_at, floats_at, inlined, ints_at, shifted, small_ints_at
 
 # What a field holds, and how it is read.
 NUMBER = FUNCTION = "{}"
@@ -88,27 +89,6 @@ class Block:
     def arrays(self) -> tuple[str, ...]:
         """Names of the fields that are addresses of arrays."""
         return self._names_of_arrays
-
-    def filled(self, **fields: Any) -> np.ndarray:
-        """Return a block, (len(self),) int64 array, with all its fields: whole numbers, and arrays or addresses.
-
-        The arrays must live as long as the block is used.
-        """
-        if fields.keys() != self._places.keys():
-            raise TypeError(f"a block has the fields {', '.join(self._places)}, got {', '.join(fields)}")
-        # A list takes numbers in a fifth of the time that an array does.
-        words = [0] * self._length
-        self.set(words, **fields)
-        return np.array(words, dtype=np.int64)
-
-    def set(self, block: Any, **fields: Any) -> None:
-        """Set some fields of a block: whole numbers, and arrays, which must live on, or addresses."""
-        for name, value in fields.items():
-            block[self._places[name]] = address_of(value) if isinstance(value, np.ndarray) else value
-
-    def get(self, block: np.ndarray, name: str) -> int:
-        """Return the whole number that a field of a block holds."""
-        return int(block[self._places[name]])
 
     def read(self, name: str, block: str = "head") -> str:
         """Return the expression by which compiled code reads a field of a block of some name."""

@@ -49,6 +49,8 @@ class Memory:
             cls._declared, cls._places = block, {name: block.place(name) for name in block.fields}
 
     def __init__(self, **fields: Any) -> None:
+        if not fields.keys() <= self._places.keys():
+            raise TypeError(f"the block of {type(self).__name__} has the fields {', '.join(self._places)}")
         self._lie_in(np.zeros(len(self._declared), dtype=np.int64))
         for name, value in fields.items():
             setattr(self, name, value)

@@ -9,6 +9,7 @@ import numpy as np
 
 from pymc_dpgmm.families.contract.expected import Expected, Linear, Quadratic
 from pymc_dpgmm.families.contract.view import View
+from pymc_dpgmm.native.memory import Memory
 from pymc_dpgmm.native.threads import Threads
 from pymc_dpgmm.sampler.many_rows.leader_sweep import CHUNK, MOST_CHUNKS
 from pymc_dpgmm.sampler.many_rows.quadratics import rows_of_block
@@ -250,6 +251,10 @@ class _Prepared(NamedTuple):
         return len(self.log_weights)
 
 
+class _Moments(Memory, block=MOMENTS):
+    """What a pass over the rows of a quadratic view adds up."""
+
+
 class _Chunk:
     """Sums over some of the rows, which one thread adds up."""
 
@@ -263,17 +268,10 @@ class _Chunk:
             view, d = rows.views[v], expected.mean.shape[1]
             self.first[v] = np.zeros(expected.mean.shape)
             self.second[v] = np.zeros((prepared.n_components, view.n_sums - d))
-            self.blocks[place] = MOMENTS.filled(
-                rows=view.rows,
-                stride=view.rows.shape[1],
-                n_columns=d,
-                is_diagonal=root.ndim == 2,
-                shift=shift,
-                root=root,
-                centre=expected.mean,
-                first=self.first[v],
-                second=self.second[v],
-            )
+            moments = _Moments(rows=view.rows, stride=view.rows.shape[1], n_columns=d, is_diagonal=root.ndim == 2)
+            moments.shift, moments.root, moments.centre = shift, root, expected.mean
+            moments.first, moments.second = self.first[v], self.second[v]
+            moments.lie_in(self.blocks[place])
 
 
 class Components:

@@ -42,6 +42,7 @@ from pymc_dpgmm.native.compiled import (
     shifted,
 )
 from pymc_dpgmm.native.lanes import LANES, add_exponentials, raise_to
+from pymc_dpgmm.native.memory import Memory
 from pymc_dpgmm.partitions.concentration import drawn_concentration
 from pymc_dpgmm.sampler.tuning import preparation
 
@@ -259,6 +260,10 @@ BLOCK = blocks.Block(
 block_at = BLOCK.reader(masses="weights")
 
 
+class OfBlock(Memory, block=BLOCK):
+    pass
+
+
 @c_function(FLOAT(INTS, FLOATS))
 def read_block(head, found):
     s = block_at(head)
@@ -272,7 +277,7 @@ def test_fields_of_a_block_are_read_where_they_are_asked_for():
     """Of all types, by other names too, and numbers as they are now."""
     rng, twin = np.random.default_rng(3), np.random.default_rng(3)
     next_double, bit_state = bits_of_generator(rng)
-    head = BLOCK.filled(
+    owner = OfBlock(
         n=6,
         next_double=next_double,
         bit_state=bit_state,
@@ -283,13 +288,17 @@ def test_fields_of_a_block_are_read_where_they_are_asked_for():
         flags=(flags := np.array([0, 0, 1], dtype=np.uint8)),
     )
     found = np.empty(6)
-    assert read_block(address_of(head), address_of(found)) == 7.0
+    assert read_block(owner.address, address_of(found)) == 7.0
     assert found.tolist() == [counts[1], sizes[0], weights[1], flags[2], twin.random(), 11.0]
 
 
 SCALED = FLOAT(INTS, FLOAT, INT)
 CALLING = blocks.Block(n=blocks.NUMBER, masses=blocks.FLOATS, scaled=SCALED, counted=NOTHING(INTS), other=SCALED)
 calling_at = CALLING.reader()
+
+
+class OfCalling(Memory, block=CALLING):
+    pass
 
 
 @c_function(SCALED)
@@ -316,13 +325,13 @@ def call_fields(head):
 def test_fields_of_a_block_are_set_and_called():
     """Numbers change in the block, arguments are converted, and what has no address is told."""
     masses = np.array([0.25])
-    given = {"masses": masses, "scaled": scaled.address, "counted": counted.address}
-    head = CALLING.filled(n=7, **given, other=0)
-    assert call_fields(address_of(head)) == 2.5 * 104 + 2 + 2 * 0.25
-    assert CALLING.get(head, "n") == 104
-    CALLING.set(head, n=3, masses=(heavier := np.array([2.0])))
-    assert call_fields(address_of(head)) == 2.5 * 100 + 2 + 2 * heavier[0]
-    assert call_fields(address_of(CALLING.filled(n=7, **given, other=scaled.address))) == -1.0
+    owner = OfCalling(n=7, masses=masses, scaled=scaled, counted=counted)
+    assert call_fields(owner.address) == 2.5 * 104 + 2 + 2 * 0.25
+    assert owner.n == 104
+    owner.n, owner.masses = 3, np.array([2.0])
+    assert call_fields(owner.address) == 2.5 * 100 + 2 + 2 * 2.0
+    owner.other = scaled
+    assert call_fields(owner.address) == -1.0
 
 
 def test_a_field_is_called_with_as_many_arguments_as_it_takes():

@@ -75,6 +75,8 @@ def test_numbers_are_those_of_compiled_code():
     assert (owner.n, owner.power, owner.added) == (1, 0.5, added)
     with pytest.raises(AttributeError, match="Own has no attribute 'm'"):
         owner.m  # noqa: B018
+    with pytest.raises(TypeError, match="the block of Own has the fields n, next_double,"):
+        Own(m=1)
     # An array whose field becomes a number is let go.
     owner.weights = 0
     assert owner.weights == 0

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dpgmm.native.compiled import FLOAT, INTS, NOTHING, address_of, bits_of_generator, c_function
+from pymc_dpgmm.native.memory import Memory
 from pymc_dpgmm.partitions.concentration import drawn_concentration
 from pymc_dpgmm.partitions.labels import canonical_labels, named_by_appearance
 from pymc_dpgmm.partitions.priors import log_seats_new, log_split
@@ -27,8 +28,12 @@ from pymc_dpgmm.sampler.atoms.sweep_splits import FREEDOM, LEAST_EIGENVALUE, N_N
 
 
 @c_function(NOTHING(INTS, FLOAT))
-def _scan(head, discount):
+def _scan_rows(head, discount):
     let_rows_join(scan_at(head), discount)
+
+
+class _Scan(Memory, block=HEAD):
+    pass
 
 
 class Scanned(NamedTuple):
@@ -64,7 +69,7 @@ def scan(rng, rows, prior, labels, densities, n_auxiliary, more, beside=None):
         reach = min(n_atoms, n) + 1
         log_new = log_seats_new(prior, reach)
         log_weights = np.empty(n_atoms + m)
-        head = HEAD.filled(
+        memory = _Scan(
             next_double=next_double,
             bit_state=bit_state,
             n=n,
@@ -85,15 +90,15 @@ def scan(rng, rows, prior, labels, densities, n_auxiliary, more, beside=None):
             auxiliary=auxiliary,
             log_new=log_new,
             log_weights=log_weights,
-            beside=0 if state is None else state.block,
+            beside=state,
             slots_beside=slots_beside,
             weights_beside=weights_beside,
-            leave_beside=0 if state is None else leave_beside.address,
-            weigh_beside=0 if state is None else weigh_beside.address,
-            join_beside=0 if state is None else join_beside.address,
+            leave_beside=leave_beside,
+            weigh_beside=weigh_beside,
+            join_beside=join_beside,
         )
-        _scan(address_of(head), prior.discount)
-        row, n_moved, n_active, next_atom = head[HEAD.places("row", "n_moved", "n_active", "next")].tolist()
+        _scan_rows(memory.address, prior.discount)
+        row, n_moved, n_active, next_atom = memory.row, memory.n_moved, memory.n_active, memory.next
         if row == n:
             break
         if next_atom < n_atoms:

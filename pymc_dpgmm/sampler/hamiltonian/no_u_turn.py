@@ -29,11 +29,11 @@ from pymc_dpgmm.native.compiled import (
     INT,
     INTS,
     address_of,
-    bits_of_generator,
     c_function,
     inlined,
     shifted,
 )
+from pymc_dpgmm.native.memory import Memory
 
 # A trajectory whose energy grows by more than this diverges (Betancourt 2017; the limit of Stan and PyMC).
 LARGEST_ERROR = 1000.0
@@ -284,6 +284,10 @@ class Told(NamedTuple):
     n_impossible: int
 
 
+class _Transition(Memory, block=TRANSITION):
+    n: int
+
+
 class NoUTurn:
     """Draws of numbers, of which there may be more or fewer from draw to draw.
 
@@ -312,8 +316,10 @@ class NoUTurn:
     ) -> None:
         self.rng, self._entry = rng, entry
         self._fixed, self._given = list(fixed), [np.array(array, order="C") for array in given]
-        self._further, self._max_depth, self._room = list(further), max_depth, 0
-        self._inputs = np.empty(0, dtype=np.int64)
+        self._ends, self._max_depth, self._room = np.cumsum([0, *further]), max_depth, 0
+        self._memory = t = _Transition(entry=entry, code=entry.code, n_further=int(self._ends[-1]))
+        t._make(log_p=1, results=len(RESULTS))
+        t.draw_from(rng)
         self.failed_at: np.ndarray | None = None
 
     def takes(self, fixed: Sequence[np.ndarray], given: Sequence[np.ndarray]) -> bool:
@@ -326,57 +332,30 @@ class NoUTurn:
             own[...] = array
         self._fixed, place = list(fixed), 2
         for array in fixed:
-            self._inputs[place + 1] = len(array)
+            self._memory.inputs[place + 1] = len(array)
             place += 1 + array.ndim
         return True
 
     def _make_room(self, n: int) -> None:
-        m, depth = n + n // 2 + 16, self._max_depth
-        lengths = {
-            "at": m,
-            "gradient": m,
-            "scales": m,
-            "stretched": m,
-            "left": 3 * m,
-            "right": 3 * m,
-            "total": m,
-            "of_half": m,
-        }
-        lengths |= {"kept": (depth + 1) * m, "sums": (depth + 1) * m, "drawn": 2 * m, "of_new": 2 * m}
-        ends = np.cumsum([0, *self._further])
-        lengths |= dict.fromkeys(("further", "further_drawn", "further_new"), int(ends[-1]) + 1)
-        self._own = own = {name: np.zeros(length) for name, length in lengths.items()}
-        own["log_p"], own["results"] = np.zeros(1), np.zeros(len(RESULTS))
-        of_further = address_of(own["further"]) + 8 * ends[:-1]
-        outputs = np.array([address_of(own["log_p"]), address_of(own["gradient"]), *of_further], dtype=np.int64)
+        t, ends = self._memory, self._ends
+        m = self._room = n + n // 2 + 16
+        t._make(**dict.fromkeys(("at", "gradient", "scales", "stretched", "total", "of_half"), m))
+        t._make(**dict.fromkeys(("left", "right"), 3 * m), **dict.fromkeys(("drawn", "of_new"), 2 * m))
+        t._make(**dict.fromkeys(("kept", "sums"), (self._max_depth + 1) * m))
+        t._make(**dict.fromkeys(("further", "further_drawn", "further_new"), int(ends[-1]) + 1))
+        of_further = address_of(t.further) + 8 * ends[:-1]
+        t.outputs = np.array([address_of(t.log_p), address_of(t.gradient), *of_further], dtype=np.int64)
         # The vector's length changes from draw to draw.
-        inputs = words_of([own["at"], *self._fixed, *self._given], self._entry.kinds)
-        next_double, bit_state = bits_of_generator(self.rng)
-        self._block = TRANSITION.filled(
-            n=n,
-            entry=self._entry.address,
-            code=self._entry.code,
-            inputs=inputs,
-            outputs=outputs,
-            n_directions=0,
-            directions=0,
-            stretches=0,
-            n_further=int(ends[-1]),
-            max_depth=depth,
-            next_double=next_double,
-            bit_state=bit_state,
-            **own,
-        )
-        self._room, self._inputs, self._outputs = m, inputs, outputs
-        self._address = address_of(self._block)
-        self.further = [own["further_drawn"][a:b] for a, b in itertools.pairwise(ends)]
+        t.inputs = words_of([t.at, *self._fixed, *self._given], self._entry.kinds)
+        self.further = [t.further_drawn[a:b] for a, b in itertools.pairwise(ends)]
 
     def begin(self, n: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the numbers and their scales, (n,) arrays to be written to before a draw."""
         if n > self._room:
             self._make_room(n)
-        self._block[0] = self._inputs[1] = n
-        return self._own["drawn"][:n], self._own["scales"][:n]
+        t = self._memory
+        t.n = t.inputs[1] = n
+        return t.drawn[:n], t.scales[:n]
 
     def draw(
         self, size: float, max_depth: int, directions: np.ndarray = NONE, stretches: np.ndarray = NONE
@@ -388,25 +367,22 @@ class NoUTurn:
         numbers are what is drawn, and ``further`` are the further results there. Where the density cannot be
         computed, :attr:`failed_at` has the numbers.
         """
-        TRANSITION.set(
-            self._block,
-            max_depth=min(max_depth, self._max_depth),
-            n_directions=len(stretches),
-            directions=directions,
-            stretches=stretches,
-        )
-        has_density = transition(self._address, size)
+        t = self._memory
+        t.max_depth, t.n_directions = min(max_depth, self._max_depth), len(stretches)
+        t.directions, t.stretches = directions, stretches
+        has_density = transition(t.address, size)
         self._entry.raise_error()
-        log_p, rate, depth, n_steps, diverging, energy, n_impossible, failed = self._own["results"].tolist()
-        self.failed_at = self._own["at"][: int(self._block[0])].copy() if failed else None
+        log_p, rate, depth, n_steps, diverging, energy, n_impossible, failed = t.results.tolist()
+        self.failed_at = t.at[: t.n].copy() if failed else None
         if not has_density:
             return None
         return Told(log_p, rate, int(depth), int(n_steps), diverging > 0.0, energy, int(n_impossible))
 
     def gradient(self, n: int) -> np.ndarray:
         """Return the gradient of the first numbers at what was drawn."""
-        start = int(self._block[0])
-        return self._own["drawn"][start : start + n]
+        start = self._memory.n
+        gradient: np.ndarray = self._memory.drawn[start : start + n]
+        return gradient
 
 
 KERNELS = (transition,)

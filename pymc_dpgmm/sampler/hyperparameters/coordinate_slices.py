@@ -7,7 +7,7 @@ part.
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from pymc_dpgmm.native.compiled import (
     shifted,
 )
 from pymc_dpgmm.native.compiled import INTS as POINTER
+from pymc_dpgmm.native.memory import Memory
 from pymc_dpgmm.sampler.hyperparameters.learnt_directions import LearntDirections
 from pymc_dpgmm.sampler.hyperparameters.slices import (
     ALONG,
@@ -61,7 +62,7 @@ CLUSTERS = Block(
     members=INTS,
     sizes=INTS,
 )
-N_CLUSTERS, OF_CLUSTERS = len(CLUSTERS), CLUSTERS.place("n_clusters")
+N_CLUSTERS = len(CLUSTERS)
 # One of these: numbers that the graph writes, and where they go.
 PARAMETER = Block(
     values=blocks.FLOATS,
@@ -70,8 +71,8 @@ PARAMETER = Block(
     support=NUMBER,
     # Of a matrix.
     side=NUMBER,
-    # What is subtracted, or 0.
-    origin=NUMBER,
+    # What is subtracted, if anything is.
+    origin=blocks.FLOATS,
 )
 N_PARAMETER = len(PARAMETER)
 
@@ -89,7 +90,7 @@ DENSITY = Block(
     # Numbers some of which rows depend on. Where there is no direction, rows stay.
     **ALONG,
 )
-FAILED, IMPOSSIBLE, WHICH = DENSITY.places("failed", "impossible", "which")
+FAILED, WHICH = DENSITY.places("failed", "which")
 NO_DIRECTIONS = LearntDirections(0)
 
 _density_at = DENSITY.reader()
@@ -134,7 +135,7 @@ def _take_parameters(of):
         if not _is_supported(p, scratch):
             return False
         for i in range(p.length):
-            shared[p.place + i] = p.values[i] - (floats_at(p.origin)[i] if p.origin != 0 else 0.0)
+            shared[p.place + i] = p.values[i] - (p.origin[i] if p.has_origin else 0.0)
     return not of.has_derive or of.derive(of.table) != 0
 
 
@@ -155,7 +156,7 @@ def log_density(block):
     density = _density_at(block)
     place_along(density)
     if call_entry(density.entry, density.code, density.inputs, density.outputs) != 0:
-        block[FAILED] = 1
+        density.failed = 1
         return -math.inf
     log_p = floats_at(density.outputs[0])[0]
     for q in range(density.n_mixtures):
@@ -218,6 +219,21 @@ class RowsOfClusters(NamedTuple):
     sizes: np.ndarray
 
 
+class _Density(Memory, block=DENSITY):
+    impossible: int
+
+
+class _Clusters(Memory, block=CLUSTERS):
+    """The clusters of a mixture, with the origin of their table, and where they move the rows."""
+
+    origin: np.ndarray | None
+    rows: RowsOfClusters | None
+
+
+class _Parameter(Memory, block=PARAMETER):
+    """A parameter of a base measure."""
+
+
 class CoordinateSlices:
     """The memory of a density, in which coordinates are drawn.
 
@@ -235,9 +251,9 @@ class CoordinateSlices:
         self._outputs = np.array([address_of(result) for result in self._results], dtype=np.int64)
         self._n_mixtures = n_mixtures
         self._clusters = np.zeros((max(n_mixtures, 1), N_CLUSTERS), dtype=np.int64)
-        self._kept: list[Any] = [None] * n_mixtures
-        # What the block of the density was made for, and that block with what else a draw is called with.
-        self._made: tuple[list[np.ndarray], tuple[Any, ...]] | None = None
+        self._kept: list[_Clusters | None] = [None] * n_mixtures
+        # What the density was made for, the density, and what else a draw is called with.
+        self._made: tuple[list[np.ndarray], _Density, np.ndarray, list[np.ndarray]] | None = None
 
     def set_clusters(
         self,
@@ -263,38 +279,23 @@ class CoordinateSlices:
             Where rows move: the output after these parameters is (n, d).
         """
         kept = self._kept[position]
-        if kept is not None and kept[0] is table and kept[1] is table.origin and kept[2] is rows is None:
-            self._clusters[position, OF_CLUSTERS] = n_clusters
+        if kept is not None and kept.table is table and kept.origin is table.origin and kept.rows is rows is None:
+            kept.n_clusters = n_clusters
             return
+        kept = self._kept[position] = _Clusters(table=table, n_clusters=n_clusters, n_parameters=len(names))
+        kept.origin, kept.rows = table.origin, rows
+        kept.evidence, *derive = evidence_functions(table.family)
+        if derive:
+            (kept.derive,) = derive
         # There are none where an offset alone changes.
-        parameters = np.zeros((len(names), N_PARAMETER), dtype=np.int64)
-        for q, (name, values) in enumerate(zip(names, self._results[first:], strict=False)):
-            parameters[q] = PARAMETER.filled(values=values, **_where(table, name))
-        self._kept[position] = table, table.origin, rows, parameters
-        evidence, *derive = (function.address for function in evidence_functions(table.family))
-        self._clusters[position] = CLUSTERS.filled(
-            table=table.block,
-            evidence=evidence,
-            derive=sum(derive),
-            n_clusters=n_clusters,
-            n_parameters=len(names),
-            parameters=parameters,
-            **self._moved(table, rows, first + len(names)),
-        )
-
-    def _moved(self, table: Table, rows: RowsOfClusters | None, output: int) -> dict[str, Any]:
-        """Return what the block tells of rows that move."""
-        if rows is None:
-            return dict.fromkeys(("sum_up", "n_numbers", "moved", "numbers", "subtracted", "members", "sizes"), 0)
-        return {
-            "sum_up": sum_up_function(table.family).address,
-            "n_numbers": table.rows.size,
-            "moved": self._results[output],
-            "numbers": table.rows,
-            "subtracted": rows.subtracted,
-            "members": rows.members,
-            "sizes": rows.sizes,
-        }
+        kept.parameters = np.zeros((len(names), N_PARAMETER), dtype=np.int64)
+        for words, name, values in zip(kept.parameters, names, self._results[first:], strict=False):
+            _parameter(table, name, values).lie_in(words)
+        if rows is not None:
+            kept.sum_up, kept.n_numbers = sum_up_function(table.family), table.rows.size
+            kept.moved, kept.numbers = self._results[first + len(names)], table.rows
+            kept.subtracted, kept.members, kept.sizes = rows
+        kept.lie_in(self._clusters[position])
 
     def draw(
         self,
@@ -326,13 +327,13 @@ class CoordinateSlices:
         given = [*inputs, *widths, directions.directions, directions.widths]
         made = self._made
         if made is None or not are_same(made[0], given):
-            made = self._made = given, self._make(inputs, values, widths, moving, directions)
-        block, lengths, places = made[1][:3]
-        block[FAILED] = block[IMPOSSIBLE] = 0
+            made = self._made = given, *self._make(inputs, values, widths, moving, directions)
+        _, density, lengths, places = made
+        density.failed = density.impossible = 0
         arrays = (address_of(array) for array in (places[0], lengths, places[1]))
-        of_density = log_density.address, address_of(block)
+        of_density = log_density.address, density.address
         is_drawn = draw_coordinates(len(lengths), *arrays, int(learns), *of_density, *bits_of_generator(rng))
-        return int(block[IMPOSSIBLE]) if is_drawn else None
+        return density.impossible if is_drawn else None
 
     def _make(
         self,
@@ -341,31 +342,22 @@ class CoordinateSlices:
         widths: Sequence[np.ndarray],
         moving: Sequence[np.ndarray],
         directions: LearntDirections,
-    ) -> tuple[Any, ...]:
-        """Return the block of the density, lengths and addresses of the values, and what else must live on."""
+    ) -> tuple[_Density, np.ndarray, list[np.ndarray]]:
+        """Return the density, and lengths and addresses of the values and their widths."""
         places = [np.array([address_of(a) for a in arrays], dtype=np.int64) for arrays in (values, widths)]
         lengths = np.array([value.size for value in values], dtype=np.int64)
-        words, along = words_of(inputs, self._entry.kinds), filled_along(moving, directions)
-        block = DENSITY.filled(
-            entry=self._entry.address,
-            code=self._entry.code,
-            inputs=words,
-            outputs=self._outputs,
-            n_mixtures=self._n_mixtures,
-            clusters=self._clusters,
-            failed=0,
-            impossible=0,
-            **along,
-        )
-        return block, lengths, places, words, along
+        density = _Density(entry=self._entry, code=self._entry.code, outputs=self._outputs)
+        density.inputs = words_of(inputs, self._entry.kinds)
+        density.n_mixtures, density.clusters = self._n_mixtures, self._clusters
+        for name, value in filled_along(moving, directions).items():
+            setattr(density, name, value)
+        return density, lengths, places
 
 
-def _where(table: Table, name: str) -> dict[str, Any]:
-    """Return where a parameter goes in the memory of a table, and what it must be."""
+def _parameter(table: Table, name: str, values: np.ndarray) -> _Parameter:
+    """Return where values of a parameter go in the memory of a table, and what they must be."""
     start, stop = table.place_of(name)
     support = table.family.parameters[name].support
     side = round(math.sqrt(stop - start)) if support == DEFINITE else 0
     origin = table.subtracted_from(name)
-    return {"place": start, "length": stop - start, "support": support, "side": side} | {
-        "origin": 0 if origin is None else address_of(origin)
-    }
+    return _Parameter(values=values, place=start, length=stop - start, support=support, side=side, origin=origin)

@@ -27,6 +27,7 @@ from pymc_dpgmm.native.compiled import (
     inlined,
     shifted,
 )
+from pymc_dpgmm.native.memory import Memory
 from pymc_dpgmm.sampler.many_rows.quadratics import (
     QUADRATIC,
     add_quadratic,
@@ -125,7 +126,11 @@ def draw_parameters(rng: np.random.Generator, table: Table, slots: np.ndarray) -
     return table.family.component.draw(rng, table.shifted, sums)
 
 
-class LabelDraws:
+class _Quadratic(Memory, block=QUADRATIC):
+    """A view whose densities compiled code computes."""
+
+
+class LabelDraws(Memory, block=DRAWS):
     """Draws the labels of rows.
 
     Parameters
@@ -142,15 +147,16 @@ class LabelDraws:
     def __init__(
         self, clusters: DrawnClusters, tables: Sequence[Table], labels: np.ndarray, first_row: int = 0
     ) -> None:
-        self._clusters, self._first = clusters, first_row
-        self._slots, self._priorities = clusters.slots, clusters.priorities
-        self._log_weights = clusters.log_weights.copy()
-        self._labels = labels
+        super().__init__(slots=clusters.slots, priorities=clusters.priorities)
+        self.order_key, self.uniform_key = clusters.order_key, clusters.uniform_key
+        self._first, self._labels = first_row, labels
+        # Rows are counted from the first of all: addresses are where that one would be.
+        self.labels = address_of(labels) - 8 * first_row
+        self.log_weights = clusters.log_weights.copy()
         # Views whose densities compiled code computes, and the others.
-        self._views = np.zeros((max(len(tables), 1), VIEW_LENGTH), dtype=np.int64)
-        self._n_quadratic = 0
+        self.views = np.zeros((max(len(tables), 1), VIEW_LENGTH), dtype=np.int64)
         self._others: list[tuple[Component, Drawn, Any]] = []
-        self._kept: list[np.ndarray] = []
+        self._kept: list[_Quadratic] = []
         self._most_columns = 1
         for table, drawn in zip(tables, clusters.drawn, strict=True):
             component = table.family.component
@@ -158,33 +164,17 @@ class LabelDraws:
                 self._others.append((component, component.restore(drawn, table.origin), table.values))
             else:
                 self._add_quadratic(table, *component.quadratic(drawn))
-        self._ends = np.array([0, len(self._slots)]) if clusters.ends is None else clusters.ends
-        self.n_super_clusters = len(self._ends) - 1
-        sizes = np.diff(self._ends)
+        self.n_quadratic = len(self._kept)
+        self.ends = np.array([0, len(self.slots)]) if clusters.ends is None else clusters.ends
+        self.n_super_clusters = len(self.ends) - 1
+        sizes = np.diff(self.ends)
         self._most_clusters = int(sizes.max())
-        self._super_clusters = np.zeros(int(self._slots.max()) + 1, dtype=np.int64)
-        self._super_clusters[self._slots] = np.repeat(np.arange(len(sizes)), sizes)
-        self._block = rows_of_block(self._most_clusters, self._most_columns)
+        self._make(super_clusters=int(self.slots.max()) + 1)
+        self.super_clusters[self.slots] = np.repeat(np.arange(len(sizes)), sizes)
+        self.rows_of_block = rows_of_block(self._most_clusters, self._most_columns)
         if self._others:
             most = NUMPY_DENSITIES // self._most_clusters
-            self._block = int(np.clip(most, LEAST_NUMPY_BLOCK, NUMPY_BLOCK))
-        self._draws = DRAWS.filled(
-            # Rows are counted from the first of all: addresses are where that one would be.
-            labels=address_of(labels) - 8 * first_row,
-            slots=self._slots,
-            priorities=self._priorities,
-            log_weights=self._log_weights,
-            views=self._views,
-            ends=self._ends,
-            super_clusters=self._super_clusters,
-            n_super_clusters=self.n_super_clusters,
-            n_quadratic=self._n_quadratic,
-            order_key=clusters.order_key,
-            uniform_key=clusters.uniform_key,
-            rows_of_block=self._block,
-        )
-        # NumPy takes a microsecond to tell where an array is.
-        self.address = address_of(self._draws)
+            self.rows_of_block = int(np.clip(most, LEAST_NUMPY_BLOCK, NUMPY_BLOCK))
 
     @property
     def are_compiled(self) -> bool:
@@ -195,24 +185,18 @@ class LabelDraws:
         is_diagonal, d = root.ndim == 2, mean.shape[1]
         diagonal = root if is_diagonal else np.diagonal(root, axis1=1, axis2=2)
         shift = root * mean if is_diagonal else np.einsum("kij,kj->ki", root, mean)
-        self._log_weights += np.log(np.abs(diagonal)).sum(axis=1) - 0.5 * d * math.log(2.0 * math.pi)
-        arrays = [np.ascontiguousarray(array, dtype=np.float64) for array in (shift, root)]
-        self._kept += arrays
+        self.log_weights += np.log(np.abs(diagonal)).sum(axis=1) - 0.5 * d * math.log(2.0 * math.pi)
+        shift, root = (np.ascontiguousarray(array, dtype=np.float64) for array in (shift, root))
         stride = table.rows.shape[1]
-        self._views[self._n_quadratic] = QUADRATIC.filled(
-            rows=address_of(table.rows) - 8 * self._first * stride,
-            stride=stride,
-            n_columns=d,
-            is_diagonal=is_diagonal,
-            shift=arrays[0],
-            root=arrays[1],
-        )
+        view = _Quadratic(stride=stride, n_columns=d, is_diagonal=is_diagonal, shift=shift, root=root)
+        view.rows = address_of(table.rows) - 8 * self._first * stride
+        view.lie_in(self.views[len(self._kept)])
+        self._kept.append(view)
         self._most_columns = max(self._most_columns, d)
-        self._n_quadratic += 1
 
     def scratch(self, n_rows: int) -> "Scratch":
         """Return what one thread works with, for so many rows at a time, at most."""
-        length = (self._most_clusters + self._most_columns + 4) * self._block
+        length = (self._most_clusters + self._most_columns + 4) * self.rows_of_block
         return Scratch(length, n_rows, self.n_super_clusters)
 
     def draw(self, start: int, stop: int, scratch: "Scratch") -> int:
@@ -222,13 +206,13 @@ class LabelDraws:
         n_moved = 0
         for g, (first, last) in enumerate(itertools.pairwise(begins.tolist())):
             # All rows of a super-cluster go together where compiled code computes all densities.
-            step = self._block if self._others else max(last - first, 1)
+            step = self.rows_of_block if self._others else max(last - first, 1)
             for begin in range(first, last, step):
                 own = rows[begin : min(begin + step, last)]
-                densities = self._densities(own, slice(*self._ends[g : g + 2]))
+                densities = self._densities(own, slice(*self.ends[g : g + 2]))
                 given = 0 if densities is None else address_of(densities)
                 n_moved += draw_listed(
-                    self.address, g, address_of(own), len(own), self._block, given, scratch.address
+                    self.address, g, address_of(own), len(own), self.rows_of_block, given, scratch.address
                 )
         return n_moved
 
@@ -247,11 +231,11 @@ class LabelDraws:
 
         Leaders have no say in it. A row without any density has probabilities 0. There must be one super-cluster.
         """
-        n_clusters, scratch = len(self._slots), self.scratch(0)
+        n_clusters, scratch = len(self.slots), self.scratch(0)
         places = np.empty((len(rows), n_places), dtype=np.int64)
         probabilities = np.empty((len(rows), n_places))
-        for first in range(0, len(rows), self._block):
-            own = np.ascontiguousarray(rows[first : first + self._block])
+        for first in range(0, len(rows), self.rows_of_block):
+            own = np.ascontiguousarray(rows[first : first + self.rows_of_block])
             densities = self._densities(own, slice(None))
             given = 0 if densities is None else address_of(densities)
             weigh_listed(self.address, address_of(own), len(own), given, scratch.address)

@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.families.contract.view import View
-from pymc_dpgmm.native.compiled import (
-    address_of,
-)
+from pymc_dpgmm.native.compiled import address_of
 from pymc_dpgmm.native.memory import Memory
 from pymc_dpgmm.partitions.grouped import Groups
 from pymc_dpgmm.partitions.labels import canonical_labels

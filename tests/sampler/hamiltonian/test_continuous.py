@@ -330,7 +330,7 @@ def mass_from_numbers(monkeypatch):
     draw = NoUTurn.draw
 
     def drawn(sampler, size, max_depth, *directions):
-        numbers, scales = sampler.begin(int(sampler._block[0]))
+        numbers, scales = sampler.begin(sampler._memory.n)
         scales /= 1.0 + numbers**2
         return draw(sampler, size, max_depth, *directions)
 
