@@ -228,9 +228,31 @@ def search(rng: np.random.Generator, state: State) -> int:
     return int(told[LARGEST])
 
 
-@c_function(FLOAT(INTS, INTS, INT, FLOATS))
-def _log_labels(head, rows, n_rows, doubt):
-    """Return the log probability of drawing the labels of some rows given the clusters as they are."""
+@inlined
+def _log_relabelled(overlap, n_clusters):
+    """Return the log of how many times as probable a division is whichever of its clusters has which label.
+
+    ``overlap`` (K x K) has the log probability of all rows of one cluster in another, less that of their own, and
+    off zero on its diagonal what takes part. The sum over all permutations of the labels is the permanent of its
+    exponentials, here a product of sums over the clusters that each one can still change places with: exact where
+    clusters do not overlap, where they overlap entirely, and for two.
+    """
+    total = 0.0
+    for a in range(n_clusters):
+        if overlap[a * n_clusters + a] == 0.0:
+            continue
+        number = 1.0
+        for b in range(a + 1, n_clusters):
+            if overlap[b * n_clusters + b] != 0.0:
+                swapped = overlap[a * n_clusters + b] + overlap[b * n_clusters + a]
+                number += math.exp(min(swapped, 0.0))
+        total += math.log(number)
+    return total
+
+
+@c_function(FLOAT(INTS, INTS, INT, FLOATS, FLOATS))
+def _log_labels(head, rows, n_rows, doubt, overlap):
+    """Return the log probability of dividing some rows as they are, given the clusters as they are."""
     s = memory_at(head)
     prior = prior_of(s)
     n_clusters = s.n_clusters
@@ -260,27 +282,34 @@ def _log_labels(head, rows, n_rows, doubt):
             log_probability = weights[own * LANES + lane] - s.lanes[lane] - math.log(sums[lane])
             total += log_probability
             doubt[own] -= log_probability / s.sizes[s.order[own]]
-    return total
+            overlap[own * n_clusters + own] = 1.0
+            for place in range(n_clusters):
+                if place != own:
+                    difference = weights[place * LANES + lane] - weights[own * LANES + lane]
+                    overlap[own * n_clusters + place] += difference
+    return total + _log_relabelled(overlap, n_clusters)
 
 
 def log_sum_over_labellings(state: State) -> tuple[float, np.ndarray]:
-    """Estimate the log of the joint density summed over all labellings like the present one.
+    """Estimate the log of the joint density summed over all divisions of the rows like the present one.
 
     That is the log joint density, with the law of a concentration that is drawn with the labels, minus the log
-    probability of drawing every row's label given the clusters as they are. Also returned are the means of minus
-    the log probabilities of the rows of each cluster, (K,), in the order of ``state.order``.
+    probability of this division where every row's label is drawn given the clusters as they are, whichever of
+    them has which label. Also returned are the means of minus the log probabilities of the labels of the rows of
+    each cluster, (K,), in the order of ``state.order``.
     """
     log_q, doubt = _log_labels_of(state, np.arange(state.n))
     return float(_log_density(state.address)) - log_q, doubt
 
 
 def _log_labels_of(state: State, rows: np.ndarray) -> tuple[float, np.ndarray]:
-    doubt = np.zeros(state.n_clusters)
-    return float(_log_labels(state.address, address_of(rows), len(rows), address_of(doubt))), doubt
+    doubt, overlap = np.zeros(state.n_clusters), np.zeros((state.n_clusters, state.n_clusters))
+    log_q = _log_labels(state.address, address_of(rows), len(rows), address_of(doubt), address_of(overlap))
+    return float(log_q), doubt
 
 
 def log_probability_of_labels(state: State, rows: np.ndarray) -> float:
-    """Return the log probability of drawing the labels of some rows given the clusters as they are.
+    """Return the log probability of dividing some rows as they are, given the clusters as they are.
 
     Less this is what these rows add to :func:`log_sum`.
     """
@@ -386,7 +415,7 @@ def divided_anew(rng: np.random.Generator, state: State) -> State:
 
 
 def log_sum(state: State) -> float:
-    """Estimate the log of the joint density summed over all labellings like the present one."""
+    """Estimate the log of the joint density summed over all divisions of the rows like the present one."""
     return log_sum_over_labellings(state)[0]
 
 

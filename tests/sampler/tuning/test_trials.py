@@ -1,5 +1,7 @@
 """Changes of one cluster on trial: what each finds, that none loses, and that the state they begin with stays."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 
@@ -94,13 +96,39 @@ def test_no_change_makes_labels_less_probable(seed):
     assert start.log_joint() == log_joint
 
 
-def test_log_probabilities_of_labels_of_some_rows():
+def log_probabilities(state):
+    """The log probability of each row in each cluster as it is, (n, K)."""
+    k = state.n_clusters
+    weights = np.array([state.tables[0].log_predictives(int(slot)) for slot in state.order[:k]]).T
+    weights += np.log(state.sizes[state.order[:k]])
+    return weights - np.logaddexp.reduce(weights, axis=1)[:, None]
+
+
+@pytest.mark.parametrize(("k", "spread"), [(2, 0.01), (2, 1.0), (2, 6.0), (4, 0.0), (4, 30.0)])
+def test_a_division_is_counted_whichever_cluster_has_which_label(k, spread):
+    """The sum over all permutations is exact for two clusters, for none that overlap and for all."""
+    rng = np.random.default_rng(k)
+    labels = np.repeat(np.arange(k), 6)
+    values = np.tile(rng.normal(size=(6, D)), (k, 1)) + spread * labels[:, None]
+    state = state_of(values, labels)
+    log_p, rows = log_probabilities(state), np.arange(len(values))
+    places = state.place[state.slots]
+    exact = np.logaddexp.reduce([log_p[rows, np.array(p)[places]].sum() for p in permutations(range(k))])
+    assert log_probability_of_labels(state, rows) == pytest.approx(exact, rel=1e-9)
+    assert log_sum(state) == pytest.approx(state.log_joint() - exact, rel=1e-9)
+    if k == 4:
+        own = log_p[rows, places].sum()
+        assert exact - own == pytest.approx(np.log(24.0) if spread == 0.0 else 0.0, abs=1e-9)
+
+
+def test_log_probabilities_of_some_rows():
+    """Rows of clusters that do not overlap add up; clusters without rows among them take no part."""
     rows, groups = rows_and_groups()
-    state = state_of(rows, merged(groups, 0, 1))
-    every = np.arange(len(rows))
-    assert log_sum(state) == pytest.approx(state.log_joint() - log_probability_of_labels(state, every), rel=1e-12)
-    odd, even = (log_probability_of_labels(state, np.arange(k, len(rows), 2)) for k in (1, 0))
-    assert odd + even == pytest.approx(log_probability_of_labels(state, every), rel=1e-12)
+    state = state_of(rows * 100.0, merged(groups, 0, 1))
+    log_p, places = log_probabilities(state), state.place[state.slots]
+    some = np.arange(0, len(rows), 2)
+    exact = log_p[some, places[some]].sum()
+    assert log_probability_of_labels(state, some) == pytest.approx(exact, rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("most", [1, 2])
