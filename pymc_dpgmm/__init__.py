@@ -23,6 +23,7 @@ from pymc_dpgmm.families import (
     SphericalNormalInverseGamma,
     VonMises,
 )
+from pymc_dpgmm.families.default_views import default_views
 from pymc_dpgmm.integration.registration import register as _register
 from pymc_dpgmm.integration.runs.resume import ResumableRun
 from pymc_dpgmm.integration.runs.thinned import ThinnedLabels
@@ -132,6 +133,7 @@ __all__ = [
     "contrast",
     "credible_ball",
     "datasets",
+    "default_views",
     "density",
     "dependence",
     "fit",

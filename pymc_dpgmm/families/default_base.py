@@ -18,6 +18,11 @@ MOST_FULL_COLUMNS = 50
 FEWEST_ROWS_PER_COLUMN, FEW_COLUMNS = 3, 4
 
 
+def default_family(d: int) -> type[BaseMeasure]:
+    """Return the class of the default base measure of ``d`` columns of real numbers."""
+    return NormalInverseWishart if 1 < d <= MOST_FULL_COLUMNS else NormalInverseGamma
+
+
 def default_base(table: Table) -> BaseMeasure:
     """Return a base measure made from the data, of the family that suits the kinds of its columns.
 
@@ -63,4 +68,4 @@ def default_base(table: Table) -> BaseMeasure:
             UserWarning,
             stacklevel=2,
         )
-    return NormalInverseWishart.from_data(table)
+    return default_family(d).from_data(table)

@@ -262,8 +262,8 @@ class DirichletCategorical(BaseMeasure):
     -----
     ``from_data`` sets a = 1. The levels of a categorical column are its categories; a warning names categories
     that no row has. The levels of text are its sorted values. The levels of whole numbers are 0 to the largest
-    one, or 1 to the largest one if no entry is 0. Categories and text are turned into codes wherever data is
-    passed.
+    one, or 1 to the largest one if no entry is 0. Numbers that repeat and are no codes, such as years and doses,
+    are levels themselves. Categories and text are turned into codes wherever data is passed.
 
     Examples
     --------

@@ -17,8 +17,9 @@ class MixtureArguments(TypedDict, total=False):
     base : BaseMeasure, class of one, or dict, optional
         Prior of the parameters of every cluster. By default it is ``NormalInverseWishart`` for (n, d) real numbers
         of up to 50 columns, ``NormalInverseGamma`` for more columns and for (n,) data, ``BetaBernoulli`` for
-        bools, and ``DirichletCategorical`` for categories and text. A latent mixture has no default. A class
-        stands for its ``from_data(observed)``.
+        bools, and ``DirichletCategorical`` for categories and text. A table whose columns have names may be of
+        several kinds: each kind becomes a view, see :func:`default_views`. A latent mixture has no default. A
+        class stands for its ``from_data(observed)``.
 
         Without a base measure, or with the class of a normal one, the scale of real numbers is learnt: kappa,
         degrees of freedom and the typical share of each column's variance within clusters are the variables

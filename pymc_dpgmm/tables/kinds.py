@@ -32,8 +32,6 @@ _OF_OBJECTS = (
     "objects that are numbers, such as fractions, become floats with x.astype(float), and others become missing "
     "with pandas.to_numeric(x, errors='coerce')"
 )
-# A message that suggests a mixture of several views lists the columns of a view if there are no more than this.
-_WRITTEN_OUT = 12
 
 
 def as_numbers(table: Table, taker: str = "") -> Any:
@@ -102,25 +100,16 @@ def _advice(table: Table, bad: list[int]) -> str:
 
 def in_views(table: Table) -> str:
     """Return advice on how to pass a table with columns of several kinds: as one view for each kind."""
-    views = {
-        "numbers": ([j for j, kind in enumerate(table.kinds) if kind in ("integer", "real")], "dp.{}"),
-        "binary": ([j for j, kind in enumerate(table.kinds) if kind == "bool"], "dp.BetaBernoulli"),
-        "categories": ([j for j, kind in enumerate(table.kinds) if kind in CATEGORIES], "dp.DirichletCategorical"),
-    }
-    present = {view: columns_and_base for view, columns_and_base in views.items() if columns_and_base[0]}
-    if not present:
+    kinds = set(table.kinds)
+    if kinds <= set(CATEGORIES):
+        return "Give base=dp.DirichletCategorical"
+    if not kinds & {*NUMBERS, *CATEGORIES}:
         return "Leave these columns out"
-    if table.columns is None:
-        return "Leave these columns out, or make a mixture of several views: pass a DataFrame, and a dict as base"
-    written = []
-    for view, (at, base) in present.items():
-        names = [table.columns[j] for j in at]
-        shown = repr(names) if len(names) <= _WRITTEN_OUT else f"[{names[0]!r}, ...]"
-        kind = base.format("NormalInverseGamma" if len(at) == 1 else "NormalInverseWishart")
-        written.append(f"'{view}': ({shown}, {kind})")
-    if len(written) == 1 and all(kind in NUMBERS + CATEGORIES for kind in table.kinds):
-        return f"Give base={written[0].rpartition(', ')[2][:-1]}"
-    return f"Leave these columns out, or make a mixture of several views: base={{{', '.join(written)}}}"
+    frame = "" if table.columns is not None else "pass a DataFrame, and "
+    return (
+        f"Leave these columns out; or {frame}give no base=, which makes a view for each kind of columns: "
+        "dp.default_views(observed) returns them as a dict that can be changed and given as base="
+    )
 
 
 def check_finite(what: str, values: Any, largest: float) -> None:

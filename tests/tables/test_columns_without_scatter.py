@@ -107,8 +107,12 @@ def test_a_warning_says_what_is_left_out_and_why():
         r"rows but 1 of 90; 'v', a linear combination of \['x'\].*'s', a linear combination of \['x', 'y'\]"
     )
     with pm.Model() as model, pytest.warns(UserWarning, match=message):
-        dp.DPMixture("m", 1.0, observed=table)
+        dp.DPMixture("m", 1.0, dp.NormalInverseWishart, observed=table)
     assert model.coords["m_feature"] == ("x", "y", "z")
+    # Without a family, a rare value is a view of its own.
+    with pm.Model() as model, pytest.warns(UserWarning, match="'u', which is 3 in all rows; 'v', a linear"):
+        assert list(dp.DPMixture("m", 1.0, observed=table)) == ["numbers", "binary"]
+    assert model.coords["m_numbers_feature"] == ("x", "y", "z")
     # Columns that are independent within clusters may repeat each other.
     with pm.Model() as model, pytest.warns(UserWarning, match="are left out"):
         dp.DPMixture("m", 1.0, dp.NormalInverseGamma, observed=table)

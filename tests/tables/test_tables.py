@@ -41,6 +41,8 @@ def without_na(column):
     return [None if value is pd.NA else value for value in column]
 
 
+# Containers in which columns have names.
+NAMED = ("frame", "frame-of-objects", "nullable", "arrow-backed", "polars", "arrow", "arrow-batch")
 CONTAINERS = {
     "frame": lambda frame: frame,
     "frame-of-objects": lambda frame: frame.astype(object),
@@ -92,9 +94,10 @@ def model_of(observed, base=None):
 
 
 @functools.cache
-def model_of_numbers(kind):
-    """What all containers of a table are compared with: its numbers, as an array."""
-    return model_of(TABLES[kind].to_numpy())[1:]
+def model_of_numbers(kind, has_names):
+    """What all containers of a table are compared with: its numbers, in a frame or an array."""
+    frame = TABLES[kind]
+    return model_of(frame if has_names else frame.to_numpy())[1:]
 
 
 @functools.cache
@@ -109,10 +112,12 @@ def test_the_values_decide_and_not_the_container(kind, container):
     frame = TABLES[kind]
     if container in NUMBERS_ONLY and kind == "bool":
         pytest.skip("it holds no bools")
-    family, values, density = model_of_numbers(kind)
+    has_names = container in (*NAMED, "records", "sparse-columns")
+    family, values, density = model_of_numbers(kind, has_names)
     make = (CONTAINERS | NUMBERS_ONLY)[container]
     _, own_family, own_values, own_density = model_of(lambda: make(frame))
-    assert own_family == family == {"bool": "BetaBernoulli"}.get(kind, "NormalInverseWishart")
+    of_kind = {"bool": "BetaBernoulli", "integer": "GammaPoisson" if has_names else "NormalInverseWishart"}
+    assert own_family == family == of_kind.get(kind, "NormalInverseWishart")
     np.testing.assert_array_equal(own_values, values)
     assert own_density == density
 
@@ -277,21 +282,20 @@ def test_what_is_no_number_is_refused_with_what_to_do(kind, family):
             dp.DPMixture("y", 1.0, FAMILIES[family], observed=frame.assign(when=mend(frame["when"])))
 
 
-def test_columns_of_several_kinds_are_views_which_the_message_writes_out():
-    frame = pd.concat([REAL, BOOL["s"], TEXT["k"].astype("category")], axis=1)
-    with pm.Model(), pytest.raises(TypeError, match="make a mixture of several views: base=") as raised:
-        dp.DPMixture("y", 1.0, observed=frame)
-    _, _, written = str(raised.value).partition("base=")
+def test_columns_of_several_kinds_are_views():
+    frame = pd.concat([REAL, BOOL["s"], TEXT["k"].astype("category"), INTEGER["p"]], axis=1)
     with pm.Model() as model:
-        dp.DPMixture("y", 1.0, eval(written, {"dp": dp}), observed=frame)
-    assert {"y_numbers", "y_binary", "y_categories"} <= set(model.named_vars)
-    with (
-        pm.Model(),
-        pytest.raises(TypeError, match=r"several kinds, and no base: real \['u', 'v'\], bool"),
-    ):
-        dp.DPMixture("y", 1.0, observed=frame.drop(columns="k"))
+        mixtures = dp.DPMixture("y", 1.0, observed=frame)
+    assert list(mixtures) == ["numbers", "counts", "binary", "categories"]
+    assert {"y_numbers", "y_counts", "y_binary", "y_categories"} <= set(model.named_vars)
+    # The views that the function returns are these; they can be given, and changed.
+    with pm.Model() as given:
+        dp.DPMixture("y", 1.0, dp.default_views(frame), observed=frame)
+    assert density_at(given, LABELS) == density_at(model, LABELS)
     # Whoever asks for one family gets it.
     assert model_of(frame.drop(columns="k"), dp.NormalInverseGamma)[1] == "NormalInverseGamma"
+    with pm.Model(), pytest.raises(TypeError, match=r"which makes a view for each kind .* dp.default_views"):
+        dp.DPMixture("y", 1.0, dp.NormalInverseGamma, observed=frame)
 
 
 def test_what_is_no_table_is_refused():
@@ -939,8 +943,12 @@ def test_covariates_lend_their_names_to_coefficients():
 
 
 def test_zeros_and_ones_that_are_integers_are_told_of():
+    """In an array, whose columns are of one kind; in a frame they are binary."""
     with pm.Model(), pytest.warns(UserWarning, match="give base=dp.BetaBernoulli, or make them bools"):
-        dp.DPMixture("y", 1.0, observed=BOOL.astype(int))
+        dp.DPMixture("y", 1.0, observed=BOOL.to_numpy(dtype=int))
+    with pm.Model(), pytest.warns(UserWarning, match=r"the columns \[1\] of observed hold only 0 and 1"):
+        dp.DPMixture("y", 1.0, observed=np.column_stack([REAL["u"], BOOL["s"]]))
+    assert model_of(BOOL.astype(int))[1] == "BetaBernoulli"
     with pm.Model(), warnings.catch_warnings():
         warnings.simplefilter("error")
         dp.DPMixture("y", 1.0, dp.BetaBernoulli, observed=BOOL.astype(int))
@@ -1185,7 +1193,6 @@ def numbered(n=20):
     ("columns", "arguments", "told"),
     [
         (["id", "x"], {}, r"the columns \['id'\] of observed number the rows"),
-        (["x", "smokes"], {}, r"the columns \['smokes'\] of observed hold only 0 and 1"),
         (["x", "number"], {"unit": "number"}, "column 'number' of observed is the same as unit"),
         (["x", "number"], {"group": "number"}, "column 'number' of observed is the same as group"),
         (

@@ -17,7 +17,8 @@ Levels = tuple[tuple[Any, ...] | None, ...]
 def numbers_of_levels(table: Table) -> list[int]:
     """Return the number of levels of each column.
 
-    Whole numbers are codes from 0 to the largest one, or from 1 where none of them is 0.
+    Whole numbers are codes from 0 to the largest one, or from 1 where none of them is 0. Others, and those that
+    hardly are codes, such as years, are the names of levels if they repeat.
     """
     check_kinds(table, NUMBERS + CATEGORIES, "categories, text or codes", "DirichletCategorical")
     found = []
@@ -26,15 +27,33 @@ def numbers_of_levels(table: Table) -> list[int]:
             raise ValueError(f"all entries of {table.column_name(j)} are missing; give the parameters")
         if levels is not None or kind == "bool":
             found.append(2 if levels is None else len(levels))
+        elif (names := _names_of_numbers(table, x)) is not None:
+            found.append(len(names))
         else:
             found.append(int(np.nanmax(x)) + (0 if _from_one(table, np.nanmin(x)) else 1))
             _warn_of_gaps(table, j, len(np.unique(x[~np.isnan(x)])), found[-1])
     return found
 
 
+def _names_of_numbers(table: Table, x: np.ndarray) -> np.ndarray | None:
+    """Return the values of numbers that repeat and are no codes, but names; None for other numbers."""
+    known = x[~np.isnan(x)]
+    values = np.unique(known)
+    if table.variable is not None or len(known) < 2 * len(values):
+        return None
+    are_codes = np.all((values >= 0.0) & (values == np.floor(values))) and not _has_gaps(
+        len(values), int(values.max(initial=0.0))
+    )
+    return None if are_codes else values
+
+
+def _has_gaps(n_used: int, n_levels: int) -> bool:
+    return n_levels > 2 * n_used + 10
+
+
 def _warn_of_gaps(table: Table, j: int, n_used: int, n_levels: int) -> None:
     """Tell of whole numbers that are hardly codes, such as years: most of the codes up to them are not there."""
-    if n_levels > 2 * n_used + 10 and not is_variable(table.variable):
+    if _has_gaps(n_used, n_levels) and not is_variable(table.variable):
         warnings.warn(
             f"the numbers in {table.column_name(j)} are taken for codes of {n_levels} levels, of which {n_used} "
             "are there; all others keep their prior probability. If the numbers are names, as years are, make "
@@ -52,7 +71,7 @@ def code_columns(table: Table, n_levels: Sequence[int]) -> tuple[np.ndarray, Lev
     table : Table
     n_levels : sequence of int
         Number of levels of each column. Whole numbers that are codes from 1 on only, by this number, become codes
-        from 0 on.
+        from 0 on, and names as many as this their places in order.
     """
     check_kinds(table, NUMBERS + CATEGORIES, "categories, text or codes", "DirichletCategorical")
     columns: list[np.ndarray] = []
@@ -61,6 +80,8 @@ def code_columns(table: Table, n_levels: Sequence[int]) -> tuple[np.ndarray, Lev
         most = n_levels[j] if j < len(n_levels) else 0
         if levels is None and _from_one(table, np.nanmin(x, initial=np.inf)) and np.nanmax(x, initial=0) == most:
             x, levels = x - 1.0, tuple(range(1, most + 1))
+        elif levels is None and (names := _names_of_numbers(table, x)) is not None and len(names) == most:
+            x, levels = np.where(np.isnan(x), np.nan, np.searchsorted(names, x)), tuple(_whole(names))
         texts = [as_text(level) for level in levels or ()]
         if len(set(texts)) < len(texts):
             alike = [level for level, text in zip(levels or (), texts, strict=True) if texts.count(text) > 1]
@@ -71,6 +92,12 @@ def code_columns(table: Table, n_levels: Sequence[int]) -> tuple[np.ndarray, Lev
         columns.append(x)
         named.append(levels)
     return (columns[0] if table.is_vector else np.column_stack(columns)), tuple(named)
+
+
+def _whole(values: np.ndarray) -> list[Any]:
+    """Return numbers as integers if all of them are whole."""
+    numbers: list[Any] = (values.astype(np.int64) if np.all(values == np.floor(values)) else values).tolist()
+    return numbers
 
 
 def codes_of_new(table: Table, j: int, levels: Sequence[Any] | None) -> np.ndarray:
