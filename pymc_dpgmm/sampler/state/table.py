@@ -238,6 +238,8 @@ class Table(Memory, block=VIEW):
         """Make the functions available that sampling needs, if the table is for it."""
         if self.for_sampling:
             self.prepare(ALWAYS if self.absent is None else (*ALWAYS, "present"))
+            if self.unit is not None:
+                self.prepare(("weigh_together",))
             if self.absent is not None and self.family.draw_absent is not None:
                 self.prepare(("draw_absent",))
 

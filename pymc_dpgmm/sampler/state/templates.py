@@ -56,6 +56,7 @@ VIEW = Block(
     power=NUMBER,
     # The functions of the family, see ``TEMPLATES``.
     weigh=NOTHING(INTS, INTS, INT, INTS, INT, INTS, INT, FLOATS),
+    weigh_together=NOTHING(INTS, INTS, INT, INTS, INT, INTS, INT, FLOATS),
     change=INT(INTS, INT, INT, FLOAT),
     gather=NOTHING(INTS, INT, INTS, INT, INT),
     merge=NOTHING(INTS, INT, INT),
@@ -371,6 +372,27 @@ def weigh_in_lanes(view, rows, n_rows, slots, m, owns, stride, out):
             out[j * stride + t] -= exponents[j * n_rows + t] * arguments[j * n_rows + t]
 
 
+def weigh_together(view, rows, n_rows, slots, m, owns, stride, out):
+    """Add to ``out[j * stride]`` the log density of all of some rows together under slot ``slots[j]``.
+
+    It is a ratio of marginal likelihoods. Under the slot ``owns[0]``, which has the rows, it is NaN: they must
+    leave before it is asked.
+    """
+    w, p = layout(view), parameters(view)
+    power = float_of(view_at(view).power)
+    together = cluster_of(w, view_at(view).spare)
+    gather_sums(w, p, together, sums(w, together), rows, n_rows, 1)
+    for j in range(m):
+        cluster = cluster_of(w, slots[j])
+        with_rows = copied(w, cluster, w.n_before_cache)
+        merge_sums(w, p, with_rows, together)
+        log_p = evidence_of_scratch(w, p, cluster[SIZE] + n_rows)
+        if slots[j] == owns[0]:
+            out[j * stride] = math.nan
+        else:
+            out[j * stride] += power * (log_p - evidence_now(w, p, cluster[SIZE], cluster))
+
+
 def change(view, i, k, sign):
     """Let row ``i`` join (1.0) or leave (-1.0) slot ``k``; return whether its sums have to be computed anew."""
     w = layout(view)
@@ -480,6 +502,7 @@ def derive(view):
 
 TEMPLATES: dict[str, Callable[..., Any]] = {
     "weigh": weigh,
+    "weigh_together": weigh_together,
     "change": change,
     "gather": gather,
     "merge": merge,
