@@ -16,7 +16,7 @@ from pymc_dpgmm.posterior.arrays.mixtures import constant
 from pymc_dpgmm.posterior.arrays.partitions import shares_of_reference
 from pymc_dpgmm.posterior.arrays.sums import SummedNumbers
 from pymc_dpgmm.posterior.draws import DrawnLabels, Reference, read_records, with_chains_and_draws
-from pymc_dpgmm.posterior.mixtures import MixtureDraws
+from pymc_dpgmm.posterior.mixtures import FamilyDraws
 from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.stored import Source, StoredPrior, record_of
 from pymc_dpgmm.tables.checks import check_count, is_chunked
@@ -33,16 +33,7 @@ def _clusters(idata: Any, name: str) -> xr.Dataset:
     return clusters
 
 
-def mixture_draws(idata: Any, name: str, model: pm.Model | None = None, group: Any = None) -> MixtureDraws:
-    """Return the draws of a mixture, whether its rows are in memory or in chunks."""
-    if isinstance(idata, xr.DataTree) and group_of(name) in idata.children:
-        if group is not None:
-            raise ValueError(f"the rows of {name} are in no groups: leave out group={group!r}")
-        return ChunkedDraws(idata, name, model)
-    return MixtureDraws(idata, name, model, group)
-
-
-class ChunkedDraws(MixtureDraws):
+class ChunkedDraws(FamilyDraws):
     """All draws of a mixture of rows in chunks, without their labels.
 
     Parameters
@@ -53,22 +44,19 @@ class ChunkedDraws(MixtureDraws):
     """
 
     def __init__(self, idata: Any, name: str, model: pm.Model | None = None) -> None:
-        clusters = _clusters(idata, name)
-        records = read_records(idata)
+        clusters, records = _clusters(idata, name), read_records(idata)
         record = record_of(records, name)
-        prior = record_of(records, record["chunked"])
-        self._idata = idata
-        self.labels_name, self.row = f"{name}_labels", f"{name}_row"
+        of_labels = record_of(records, record["chunked"])
         chosen = {dim: clusters[dim] for dim in ("chain", "draw")}
         shape = (clusters.sizes["chain"], clusters.sizes["draw"], 0)
-        no_labels = xr.DataArray(np.empty(shape, dtype=np.int64), dims=("chain", "draw", self.row), coords=chosen)
-        self.drawn = DrawnLabels(no_labels, self.row)
-        self.is_constrained, self.others_on_labels, self.potentials_on_labels, self.groups = False, [], [], None
-        source = Source(idata, self.drawn, model)
-        self._prior = StoredPrior(source, record["chunked"], prior, int(record["rows"]))
-        self._records, self._every_view = [prior, record], [name]
-        ranges, names = parse_numbers(record["ranges"]), record["named"]
-        is_vector = bool(record["is_vector"])
+        row = f"{name}_row"
+        no_labels = xr.DataArray(
+            np.empty(shape, dtype=np.int64), dims=("chain", "draw", row), coords=chosen, name=f"{name}_labels"
+        )
+        drawn = DrawnLabels(no_labels, row)
+        source = Source(idata, drawn, model)
+        prior = StoredPrior(source, record["chunked"], of_labels, int(record["rows"]))
+        names, is_vector = record["named"], bool(record["is_vector"])
         view = NamedView(
             name=name,
             family=FAMILIES[record["family"]],
@@ -79,27 +67,30 @@ class ChunkedDraws(MixtureDraws):
             },
             given={field: parse_numbers(where) for field, where in record["given"].items()},
             # The rows are not in memory: ranges of the columns stand in for them.
-            observed=constant(ranges),
+            observed=constant(parse_numbers(record["ranges"])),
             is_vector=is_vector,
             column=names[0] if is_vector and names else None,
             columns=None if is_vector or names is None else (f"{name}_feature", names),
         )
-        self.views = [view]
-        self.entries, self.digests = None, {}
         sums = clusters["sums"].transpose("chain", "draw", ...).to_numpy()
-        origin = None if record["origin"] is None else parse_numbers(record["origin"])
-        summed = SummedNumbers(
-            sums.reshape(-1, *sums.shape[2:]), self._prior.seats, self.views, origin, int(record["width"])
+        sums = sums.reshape(-1, *sums.shape[2:])
+        self.origin = None if record["origin"] is None else parse_numbers(record["origin"])
+        numbers = SummedNumbers(
+            sums=sums,
+            seats=prior.seats,
+            views=[view],
+            origin=self.origin,
+            n_columns=int(record["width"]),
+            used=range(len(sums)),
         )
-        self.numbers = summed  # type: ignore[assignment]
-        self._observed = {name: None}
+        super().__init__(idata, model, drawn, prior, [of_labels, record], [view], numbers)
 
     def reference(self, reference: Any, random_seed: Any = 0) -> Reference:
         """Raise NotImplementedError: without labels of rows, clusters of draws cannot be matched."""
         raise NotImplementedError(
-            f"the rows of {self.labels_name.removesuffix('_labels')} are in chunks, so there is no point "
-            "partition to align the clusters of its draws to. dp.component_draws(..., ragged=True) returns all "
-            "clusters of all draws without aligning them, and dp.chunked_labels the labels of rows"
+            f"the rows of {self.name} are in chunks, so there is no point partition to align the clusters of its "
+            "draws to. dp.component_draws(..., ragged=True) returns all clusters of all draws without aligning "
+            "them, and dp.chunked_labels the labels of rows"
         )
 
 
@@ -277,7 +268,7 @@ class KeptDraws:
                 f"the draws of {name} come from dp.fit and have no labels of rows. Use fit.responsibilities() for "
                 "the probability of each component for every row"
             )
-        self._view, self._origin = results.views[0], results.numbers.origin  # type: ignore[attr-defined]
+        self._view, self._origin = results.views[0], results.origin
         self.rows = DaskRows(array)
         base = BASE_MEASURES[self._view.family.name].restored({}, self._view.given)
         self.rows.read_with(Reader(base), int(record["width"]))

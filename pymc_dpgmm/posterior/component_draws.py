@@ -1,5 +1,6 @@
 """Draws of the weights and parameters of clusters, and of the parameters of rows."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,9 @@ import xarray as xr
 
 from pymc_dpgmm.posterior.arrays.components import Parameters, draw_aligned, draw_of_rows, draw_ragged
 from pymc_dpgmm.posterior.arrays.mixtures import spread
-from pymc_dpgmm.posterior.chunked import mixture_draws
 from pymc_dpgmm.posterior.draws import Reference
-from pymc_dpgmm.posterior.mixtures import MixtureDraws
+from pymc_dpgmm.posterior.protocol import Draws
+from pymc_dpgmm.posterior.reading import read_draws, read_labelled
 from pymc_dpgmm.tables.checks import check_count
 
 # Mean purity from which on a cluster of a point partition is one of its own.
@@ -91,7 +92,7 @@ def component_draws(
     >>> components["mean"].median(["chain", "draw"]).round().to_numpy()
     array([-2.,  4.])
     """
-    draws = mixture_draws(idata, name, model, group)
+    draws = read_draws(idata, name, model, group)
     rng = np.random.default_rng(random_seed)
     if ragged:
         if reference is not None:
@@ -113,7 +114,7 @@ def _of_their_own(components: xr.Dataset, cluster: str) -> xr.Dataset:
 
 
 def aligned_components(
-    draws: MixtureDraws, reference: Reference, rng: np.random.Generator, *, mean_weights: bool = False
+    draws: Draws, reference: Reference, rng: np.random.Generator, *, mean_weights: bool = False
 ) -> xr.Dataset:
     """Return draws of the clusters aligned to a reference, with drawn weights or their conditional means.
 
@@ -180,11 +181,11 @@ def row_parameters(
     array([-2., -2., -2.,  4.,  4.,  4.])
     """
     check_count("n_draws", n_draws, 1)
-    draws = MixtureDraws(idata, name, model)
+    draws = read_labelled(idata, name, model)
     n_chains, n_of_chain, _ = draws.drawn.shape
     # The same draws of every chain.
     taken = np.asarray(spread(n_of_chain, max(n_draws // n_chains, 1)))
-    used = draws.numbers._replace(used=(np.arange(n_chains)[:, None] * n_of_chain + taken).ravel().tolist())
+    used = replace(draws.numbers, used=(np.arange(n_chains)[:, None] * n_of_chain + taken).ravel().tolist())
     drawn = draw_of_rows(used, np.random.default_rng(random_seed))
     parameters = {key: values.reshape(n_chains, len(taken), *values.shape[1:]) for key, values in drawn.items()}
     per_draw = draws.drawn.per_draw()
@@ -192,7 +193,7 @@ def row_parameters(
     return _with_parameters(draws, ("chain", "draw", draws.row), parameters, {}, coords)
 
 
-def ragged_components(draws: MixtureDraws, rng: np.random.Generator) -> xr.Dataset:
+def ragged_components(draws: Draws, rng: np.random.Generator) -> xr.Dataset:
     """Return draws of all clusters of all draws."""
     components, per_draw = draw_ragged(draws.numbers, rng), draws.drawn.per_draw()
     chains, positions = np.divmod(components.draw, draws.drawn.shape[1])
@@ -211,7 +212,7 @@ def ragged_components(draws: MixtureDraws, rng: np.random.Generator) -> xr.Datas
 
 
 def _with_parameters(
-    draws: MixtureDraws,
+    draws: Draws,
     dims: tuple[str, ...],
     parameters: Parameters,
     variables: dict[str, Any],

@@ -8,11 +8,11 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.posterior.arrays.predictions import Unknown, curves_given
-from pymc_dpgmm.posterior.chunked import mixture_draws
+from pymc_dpgmm.posterior.arrays.predictions import Unknown, curves_given, tails
 from pymc_dpgmm.posterior.draws import check_probability
 from pymc_dpgmm.posterior.predict import blocks_of, check_kind
 from pymc_dpgmm.posterior.questions import Question, read_question
+from pymc_dpgmm.posterior.reading import read_draws
 from pymc_dpgmm.tables.checks import check_count, is_sparse, listed
 
 # One draw may make up this share of the differences, of at least so many draws, before it is told of.
@@ -98,7 +98,7 @@ def contrast(
     """
     check_probability(probability)
     check_count("n_draws", n_draws, 1)
-    draws = mixture_draws(idata, name, model, group)
+    draws = read_draws(idata, name, model, group)
     draws.refuse_atoms("dp.contrast")
     asked = (baseline, given), (changed, given if given_changed is None else given_changed)
     pair = [read_question(draws, new, of, covariates, fills_gaps=False) for new, covariates in asked]
@@ -124,7 +124,7 @@ def contrast(
         )
     differences = _differences(pair, np.random.default_rng(random_seed), progressbar)
     _warn_of_few(first, differences)
-    lower, upper = np.quantile(differences, [0.5 - 0.5 * probability, 0.5 + 0.5 * probability], axis=0)
+    lower, upper = np.quantile(differences, tails(probability), axis=0)
     dims: tuple[str, ...] = ("column",)
     values = {"mean": differences.mean(axis=0), "lower": lower, "upper": upper}
     if first.is_single and len(first.columns) == 1:

@@ -9,12 +9,12 @@ import xarray as xr
 
 from pymc_dpgmm.native.compiled import logger
 from pymc_dpgmm.posterior.arrays.dependence import mutual_information
-from pymc_dpgmm.posterior.arrays.predictions import Unknown, log_densities
-from pymc_dpgmm.posterior.chunked import mixture_draws
+from pymc_dpgmm.posterior.arrays.predictions import Unknown, log_densities, tails
 from pymc_dpgmm.posterior.draws import check_probability
-from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.named_views import NamedView
-from pymc_dpgmm.posterior.questions import chosen_columns, names_of_columns, read_question
+from pymc_dpgmm.posterior.protocol import Draws
+from pymc_dpgmm.posterior.questions import read_question
+from pymc_dpgmm.posterior.reading import read_draws
 from pymc_dpgmm.tables.checks import check_count, is_sparse, listed
 
 # Rows that are answered at once.
@@ -67,7 +67,7 @@ def log_density(
     >>> (found["entry"].sel(column="waiting") < -6.0).to_numpy()
     array([False,  True])
     """
-    draws = mixture_draws(idata, name, model, group)
+    draws = read_draws(idata, name, model, group)
     draws.refuse_atoms("dp.log_density")
     question = read_question(draws, new, [], given)
     numbers, views = question.draws.numbers, question.draws.views
@@ -91,7 +91,7 @@ def log_density(
             without = [*question.new]
             without[v] = without[v]._replace(values=values)
             of_entries.append(np.where(is_known, of_known - log_p(without), np.nan))
-    names = list(names_of_columns(draws, asked).values())
+    names = list(draws.names_of_columns(asked).values())
     entries = np.array(of_entries).reshape(len(names), question.n_rows).T
     of_rows = of_known
     if not all(view.is_density for view in views):
@@ -182,17 +182,17 @@ def dependence(
     check_probability(probability)
     check_count("n_draws", n_draws, 1)
     check_count("n_rows", n_rows, 1)
-    draws = mixture_draws(idata, name, model, group)
+    draws = read_draws(idata, name, model, group)
     draws.refuse_atoms("dp.dependence")
     draws.refuse_powers("dp.dependence")
     left_out = {view.name: why for view in draws.views if (why := _without_entries(draws, view))}
     chosen = {view.name: list(range(view.d)) for view in draws.views if view.name not in left_out}
     reasons = "; ".join(f"columns of {name} {why}" for name, why in left_out.items())
     if columns is not None:
-        chosen = chosen_columns(draws, columns)
+        chosen = draws.chosen_columns(columns)
         if left_out.keys() & chosen.keys():
             raise ValueError(f"{reasons}: leave them out")
-    names = names_of_columns(draws, chosen)
+    names = draws.names_of_columns(chosen)
     if len(names) < 2:
         got = f"dependence is between two columns or more, got {listed(names.values())}"
         raise ValueError(got + (f"; {reasons}" if reasons and columns is None else ""))
@@ -203,7 +203,7 @@ def dependence(
     places = [(number[view], j) for view, j in names]
     rng = np.random.default_rng(random_seed)
     bits = mutual_information(some.numbers.at_most(n_draws), places, n_rows, rng)
-    lower, upper = np.quantile(bits, [0.5 - 0.5 * probability, 0.5 + 0.5 * probability], axis=0)
+    lower, upper = np.quantile(bits, tails(probability), axis=0)
     dims, labels = ("column", "other"), list(names.values())
     return xr.Dataset(
         {"mean": (dims, bits.mean(axis=0)), "lower": (dims, lower), "upper": (dims, upper)},
@@ -212,7 +212,7 @@ def dependence(
     )
 
 
-def _without_entries(draws: MixtureDraws, view: NamedView) -> str:
+def _without_entries(draws: Draws, view: NamedView) -> str:
     """Return why the columns of a view cannot be drawn and looked at one by one, "" if they can."""
     if view.has_triplets or not has_single_entries(view):
         return "are counts of one total, or sparse, and have no densities of single entries"

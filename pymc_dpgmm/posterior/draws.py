@@ -114,14 +114,16 @@ def selected(values: Any, chosen: Mapping[str, np.ndarray], labels: Any) -> Any:
     return values.sel(chosen)
 
 
-def add_to_group(idata: xr.DataTree, group: str, added: xr.Dataset) -> None:
-    """Add variables to a group of results, in place of those of the same names.
+def with_group(idata: xr.DataTree, group: str, added: xr.Dataset, extend: bool) -> xr.DataTree:
+    """Add variables to a group of results, in place of those of the same names, or return them alone.
 
     Raises
     ------
     ValueError
         If the other variables of the group are of other chains or draws.
     """
+    if not extend:
+        return xr.DataTree.from_dict({group: added})
     there = idata[group].to_dataset() if group in idata.children else xr.Dataset()
     others = there.drop_vars(list(added), errors="ignore")
     for dim in ("chain", "draw"):
@@ -131,6 +133,7 @@ def add_to_group(idata: xr.DataTree, group: str, added: xr.Dataset) -> None:
                 "draws in all groups, or pass extend_inferencedata=False"
             )
     idata[group] = xr.DataTree(others.assign(added))
+    return idata
 
 
 class Reference(NamedTuple):

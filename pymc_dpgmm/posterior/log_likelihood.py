@@ -2,16 +2,12 @@
 
 from typing import Any
 
-import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.posterior.arrays.log_likelihood import pointwise_log_likelihood
-from pymc_dpgmm.posterior.draws import add_to_group, drawn_labels
-from pymc_dpgmm.posterior.mixtures import MixtureDraws
-from pymc_dpgmm.posterior.processes import log_likelihood_of_process
+from pymc_dpgmm.posterior.draws import drawn_labels, with_group
+from pymc_dpgmm.posterior.reading import read_labelled
 from pymc_dpgmm.posterior.stored import data_of
-from pymc_dpgmm.posterior.streams import SEED, shared_seed, streams_of
 
 
 def log_likelihood(
@@ -85,51 +81,14 @@ def log_likelihood(
     >>> group["y"].shape
     (1, 50, 6)
     """
-    draws = MixtureDraws(idata, str(drawn_labels(idata, name).labels.name), model)
+    draws = read_labelled(idata, str(drawn_labels(idata, name).labels.name), model)
     if draws.is_constrained:
         raise ValueError(
             f"{draws.labels_name} has known_labels or must_link: rows are then not independent given weights and "
             "parameters, and there are no pointwise log likelihoods"
         )
-    if draws.has_atoms:
-        log_p, written = log_likelihood_of_process(idata, draws, random_seed, model)
-        return _stored(idata, draws, log_p, written, extend_inferencedata)
-    # With the name of one view, the others are conditioned on.
-    views = [view for view in draws.views if view.name == name] or list(draws.views)
-    draws.refuse_powers("dp.log_likelihood")
-    latent = [view.name for view in views if not draws.is_observed(view)]
-    if latent:
-        raise ValueError(
-            f"{latent[0]} is latent, so none of its rows can be left out. Compare models by the log likelihood of "
-            "the observed variables, pm.compute_log_likelihood(idata, var_names=[...]). It takes what each row "
-            "has of its own as known, which flatters models with many clusters, so prefer data that were held out"
-        )
-    if draws.others_on_labels:
-        raise ValueError(
-            f"{', '.join(draws.others_on_labels)} depend on {draws.labels_name} too, and the posterior conditions "
-            f"on them, so the density of a row of {views[0].name} alone does not leave the row out. Compare "
-            "models by refitting without some of the rows, or without that variable"
-        )
-    names = [view.name for view in views]
-    of = names[0] if len(names) < len(draws.views) else None
-    written = names[0] if len(names) == 1 else draws.labels_name.removesuffix("_labels")
-    # Replicates of all views together serve each view.
-    seed = shared_seed(idata, ("posterior_predictive",), [written, *names], np.random.default_rng(random_seed))
-    log_p = pointwise_log_likelihood(draws.numbers, streams_of(seed, draws.drawn), of)
-    return _stored(idata, draws, log_p, written, extend_inferencedata, {SEED: seed})
-
-
-def _stored(
-    idata: Any,
-    draws: MixtureDraws,
-    log_p: np.ndarray,
-    written: str,
-    extend: bool,
-    attrs: dict[str, Any] | None = None,
-) -> xr.DataTree:
-    """Add a log likelihood (n_draws, n) to ``idata``, or return it alone unless ``extend``."""
-    drawn, row, coords = draws.drawn, draws.row, draws.drawn.coords()
-    data = data_of(idata, written)
+    log_p, written, attrs = draws.log_likelihood(name, random_seed)
+    drawn, row, coords, data = draws.drawn, draws.row, draws.drawn.coords(), data_of(idata, written)
     if row == f"{draws.labels_name}_dim_0" and data is not None and data.shape[:1] == (drawn.n,):
         # Labels without coordinates: take the dimension of the data, by which ArviZ aligns the two.
         row = str(data.dims[0])
@@ -141,7 +100,4 @@ def _stored(
         name=written,
         attrs=attrs,
     )
-    if not extend:
-        return xr.DataTree.from_dict({"log_likelihood": array.to_dataset()})
-    add_to_group(idata, "log_likelihood", array.to_dataset())
-    return idata
+    return with_group(idata, "log_likelihood", array.to_dataset(), extend_inferencedata)

@@ -10,6 +10,7 @@ import xarray as xr
 from pymc_dpgmm.partitions.n_clusters import n_clusters_pmf
 from pymc_dpgmm.posterior.arrays.partitions import posterior_pmf
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
+from pymc_dpgmm.posterior.reading import read_labelled
 from pymc_dpgmm.tables.checks import listed
 
 # Number of draws of hyperparameters over which prior probabilities are averaged.
@@ -60,10 +61,10 @@ def n_clusters(idata: Any, name: str, *, model: pm.Model | None = None, random_s
     >>> int(found["posterior"].idxmax())
     2
     """
-    return n_clusters_of(MixtureDraws(idata, name, model), model, random_seed)
+    return n_clusters_of(read_labelled(idata, name, model), random_seed)
 
 
-def n_clusters_of(draws: MixtureDraws, model: pm.Model | None, random_seed: Any) -> xr.Dataset:
+def n_clusters_of(draws: MixtureDraws, random_seed: Any) -> xr.Dataset:
     """Return the result of :func:`n_clusters` for draws that have been read already."""
     n = draws.drawn.n
     posterior = posterior_pmf(draws.numbers.labels)
@@ -75,7 +76,7 @@ def n_clusters_of(draws: MixtureDraws, model: pm.Model | None, random_seed: Any)
             UserWarning,
             stacklevel=3,
         )
-    prior = np.mean([n_clusters_pmf(p, n) for p in draws.priors(model, _N_DRAWS, random_seed)], axis=0)
+    prior = np.mean([n_clusters_pmf(p, n) for p in draws.priors(_N_DRAWS, random_seed)], axis=0)
     last = int(np.flatnonzero((prior > 1e-4) | (posterior > 1e-4))[-1])
     return xr.Dataset(
         {"prior": ("n_clusters", prior[1 : last + 1]), "posterior": ("n_clusters", posterior[1 : last + 1])},

@@ -114,6 +114,13 @@ class NamedView(ViewDraws):
             return values
         return values.astype(np.bool_ if self.kinds and self.kinds[j] == "bool" else np.int64)
 
+    # Rows may know something of it.
+    has_data = True
+
+    def names_in(self, mixture: str) -> tuple[str, ...]:
+        """Return the names by which a user may call the view of a mixture of this name, the shorter one last."""
+        return self.name, self.name.removeprefix(f"{mixture}_")
+
     def named(self, parameter: str) -> str:
         """Return the name of a parameter beside those of other views."""
         return f"{self.name}_{parameter}"
@@ -319,6 +326,23 @@ class NamedView(ViewDraws):
         # Missing entries pass any check.
         self.family.check_with_gaps(self.params(0), values)
         return values
+
+    def complete(self, values: Any, given: Any, rows: Rows, *, is_asked: bool) -> Any:
+        """Return new rows with columns for what is given with them, such as covariates and totals, after checks.
+
+        It is needed for rows of which nothing is known if columns of the view are asked for.
+        """
+        if is_sparse(values) or not np.isnan(values).all():
+            complete = self.check_new(values, given, rows)
+            if is_asked:
+                # What a family computes from rows is not there for those of which nothing is known.
+                lacking = np.isnan(complete[:, self.d :]).any(axis=1)
+                if lacking.any():
+                    complete[lacking, self.d :] = self.check_given(len(values), given, rows)[lacking]
+            return complete
+        complete = np.concatenate([values, self.check_given(len(values), given, rows)], axis=1)
+        self.family.check_with_gaps(self.params(0), complete)
+        return complete
 
 
 def read_view(source: Source, name: str, record: Mapping[str, Any], n_labels: int) -> NamedView:

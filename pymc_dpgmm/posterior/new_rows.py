@@ -1,19 +1,16 @@
 """Posterior predictive draws of new rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.posterior.arrays.new_rows import draw_new_rows
-from pymc_dpgmm.posterior.chunked import mixture_draws
-from pymc_dpgmm.posterior.mixtures import MixtureDraws
-from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.predict import draws_of
-from pymc_dpgmm.posterior.processes import new_rows_of_process
+from pymc_dpgmm.posterior.protocol import Draws
 from pymc_dpgmm.posterior.questions import read_question
+from pymc_dpgmm.posterior.reading import read_draws
 from pymc_dpgmm.tables.checks import check_count, is_sparse
 
 
@@ -81,25 +78,18 @@ def sample_new_rows(
     >>> rows["y"].shape, rows["cluster"].shape
     ((1, 50, 3), (1, 50, 3))
     """
-    draws = mixture_draws(idata, name, model, group)
-    if known is not None:
-        if n_rows is not None:
-            raise TypeError("sample_new_rows takes n_rows or known, not both")
-        draws.refuse_atoms("sample_new_rows with known=")
-        return _completed(draws, known, given, np.random.default_rng(random_seed))
-    n_rows = 1 if n_rows is None else n_rows
-    check_count("n_rows", n_rows, 1)
-    if draws.has_atoms:
-        return new_rows_of_process(idata, draws, int(n_rows), random_seed, model)
-    draws.refuse_powers("dp.sample_new_rows")
-    draws.warn_of_covariates(given, "dp.sample_new_rows")
-    covariates = [view.check_given(int(n_rows), draws.given_of(view, given)) for view in draws.views]
-    drawn = draw_new_rows(draws.numbers, int(n_rows), covariates, np.random.default_rng(random_seed))
-    cluster = {"cluster": (("chain", "draw", "new_row"), draws.drawn.by_chain(drawn.clusters))}
-    return _result(draws, draws.views, drawn.rows, np.arange(n_rows), cluster)
+    draws = read_draws(idata, name, model, group)
+    if known is None:
+        n_rows = 1 if n_rows is None else n_rows
+        check_count("n_rows", n_rows, 1)
+        return draws.new_rows(int(n_rows), given, random_seed)
+    if n_rows is not None:
+        raise TypeError("sample_new_rows takes n_rows or known, not both")
+    draws.refuse_atoms("sample_new_rows with known=")
+    return _completed(draws, known, given, np.random.default_rng(random_seed))
 
 
-def _completed(draws: MixtureDraws, known: Any, given: Any, rng: np.random.Generator) -> xr.Dataset:
+def _completed(draws: Draws, known: Any, given: Any, rng: np.random.Generator) -> xr.Dataset:
     """Return rows with their gaps drawn given all else."""
     question = read_question(draws, known, None, given)
     gaps = [
@@ -119,29 +109,4 @@ def _completed(draws: MixtureDraws, known: Any, given: Any, rng: np.random.Gener
         first += len(each.asked)
         rows.append(of_view)
     more = {"effective_draws": ("new_row", effective)}
-    return _result(draws, [question.draws.views[v] for v in views], rows, question.row_names(), more)
-
-
-def _result(
-    draws: MixtureDraws,
-    views: Sequence[NamedView],
-    rows_of_views: Sequence[np.ndarray],
-    names_of_rows: np.ndarray,
-    more: Mapping[str, Any],
-) -> xr.Dataset:
-    """Return rows (n_draws, m, d) of some views, with names, and further variables."""
-    each = ("chain", "draw", "new_row")
-    variables: dict[str, Any] = dict(more)
-    coords = draws.drawn.per_draw() | {"new_row": names_of_rows}
-    for view, rows in zip(views, rows_of_views, strict=True):
-        values = [draws.drawn.by_chain(view.as_in_data(j, rows[..., j])) for j in range(view.d)]
-        if view.is_vector:
-            variables[view.name] = (each, values[0])
-        else:
-            dim, labels = draws.axis(view, "d", view.d)
-            coords[dim] = labels
-            # Columns of text beside others keep their types.
-            are_alike = len({column.dtype.kind for column in values}) == 1
-            stacked = np.stack(values if are_alike else [column.astype(object) for column in values], axis=-1)
-            variables[view.name] = ((*each, dim), stacked)
-    return xr.Dataset(variables, coords=coords)
+    return draws.with_names([question.draws.views[v] for v in views], rows, question.row_names(), more)

@@ -9,7 +9,6 @@ import xarray as xr
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
 from pymc_dpgmm.integration.internals.bars import Bar
-from pymc_dpgmm.posterior.arrays.density import grid
 from pymc_dpgmm.posterior.arrays.predictions import (
     Answer,
     Unknown,
@@ -18,10 +17,10 @@ from pymc_dpgmm.posterior.arrays.predictions import (
     means_given,
     quantiles_about,
 )
-from pymc_dpgmm.posterior.chunked import mixture_draws
 from pymc_dpgmm.posterior.draws import check_probability
-from pymc_dpgmm.posterior.parameters import ParametersView, with_parameters
+from pymc_dpgmm.posterior.points import grid
 from pymc_dpgmm.posterior.questions import Column, Question, read_question
+from pymc_dpgmm.posterior.reading import read_draws
 from pymc_dpgmm.tables.checks import check_count, listed
 from pymc_dpgmm.tables.names import coordinates, is_one_name
 
@@ -144,9 +143,7 @@ def predict(
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {list(KINDS)}, got {kind!r}")
     check_probability(probability)
-    draws = mixture_draws(idata, name, model, group)
-    if draws.has_atoms:
-        draws = with_parameters(idata, draws, model)
+    draws = read_draws(idata, name, model, group).asked()
     is_of_one = kind in ("density", "probability")
     if of is not None and not is_one_name(of) and not len(of):
         raise ValueError("of must name at least one column or view, or be left out for the columns that have gaps")
@@ -169,13 +166,10 @@ def predict(
 def check_kind(question: Question, kind: str) -> None:
     """Raise ValueError if columns that are asked for have no answer of this kind."""
     names = [column.name for column in question.columns]
-    parameters, directions = [], []
-    for column in question.columns:
-        if isinstance(column.view, ParametersView):
-            parameters.append(column.name)
-            directions += [column.name] if column.view.directions[column.position] else []
+    parameters = [column for column in question.columns if not column.view.has_data]
+    directions = [column.name for column in parameters if column.view.are_directions[column.position]]
     if parameters and kind in ("density", "probability"):
-        raise ValueError(f"{parameters[0]} is a parameter, which has no {kind}: ask for kind='draws'")
+        raise ValueError(f"{parameters[0].name} is a parameter, which has no {kind}: ask for kind='draws'")
     if directions and kind != "draws":
         raise ValueError(f"{listed(directions)} are directions: ask for kind='draws', and average unit vectors")
     if kind in ("density", "probability"):

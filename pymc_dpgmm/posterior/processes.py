@@ -1,7 +1,8 @@
 """Results for a DirichletProcess, whose base measure and likelihood are taken from the model."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,16 @@ from pymc_dpgmm.integration.process_density import ProcessModel
 from pymc_dpgmm.integration.variables import fixed_rows
 from pymc_dpgmm.integration.variables.models import digest_of, numbers_in, value_of
 from pymc_dpgmm.partitions.priors import GibbsType, log_seat_new
+from pymc_dpgmm.posterior.arrays.atoms import N_FRESH, ParametersView
 from pymc_dpgmm.posterior.arrays.base_integrals import Integrals, RowIntegrals
-from pymc_dpgmm.posterior.arrays.replicates import draw_rows_of_table
+from pymc_dpgmm.posterior.arrays.log_likelihood import draw_rows_of_table
 from pymc_dpgmm.posterior.draws import check_probability
-from pymc_dpgmm.posterior.mixtures import MixtureDraws
-from pymc_dpgmm.posterior.stored import Source, data_of
+from pymc_dpgmm.posterior.mixtures import FamilyDraws, MixtureDraws, Recorded
+from pymc_dpgmm.posterior.points import Points
+from pymc_dpgmm.posterior.stored import Source, StoredPrior, data_of
 from pymc_dpgmm.tables.checks import listed
+from pymc_dpgmm.tables.rows import Rows
 
-# In every draw, a density under a new atom is averaged over at least this many draws from the base measure.
-N_FRESH = 64
 # Points of a default grid.
 N_GRID = 200
 # Number of draws from the base measure: to find the support of discrete ones, and for Monte Carlo means.
@@ -41,7 +43,7 @@ class Process:
     Parameters
     ----------
     idata : xarray.DataTree
-    draws : MixtureDraws
+    draws : ProcessDraws
     model : pm.Model or None
     what : str
         Name of the result, for messages.
@@ -52,7 +54,7 @@ class Process:
         If there is no model, or it is not the model of the draws.
     """
 
-    def __init__(self, idata: Any, draws: MixtureDraws, model: pm.Model | None, what: str) -> None:
+    def __init__(self, idata: Any, draws: "ProcessDraws", model: pm.Model | None, what: str) -> None:
         model = pm.Model.get_context(error_if_none=False) if model is None else model
         if model is None:
             raise ValueError(f"{what} for a dp.DirichletProcess needs its base and likelihood: pass model=")
@@ -76,7 +78,6 @@ class Process:
         source = Source(idata, draws.drawn, model)
         self._stored = [source.variable(rv.name) for rv in needed]
         # The densities take parameters in the order of the model.
-        assert draws.entries is not None
         names = {variable: key for key, variable in draws.entries.items()}
         self.keys = [names[rv.name] for rv in self.process.parameters]
 
@@ -177,9 +178,238 @@ class _FreeAtoms:
         return self._density.to_free(self._density.draws(int(self._rng.integers(2**63)), n_draws))
 
 
-def _check_model(draws: MixtureDraws, model: pm.Model) -> None:
+class ProcessDraws(MixtureDraws):
+    """Draws of a Dirichlet process of parameters, whose base and likelihood are taken from the model.
+
+    Parameters
+    ----------
+    idata, recorded, model, group
+        As for :class:`MixtureDraws`.
+    """
+
+    has_atoms = True
+
+    def __init__(self, idata: Any, recorded: Recorded, model: pm.Model | None = None, group: Any = None) -> None:
+        super().__init__(idata, recorded, model, group)
+        (record,) = (recorded.mixtures[view.name] for view in self.views if not view.has_data)
+        # Names of the variables of rows' parameters, by key, and digests of their bases.
+        self.entries: dict[str, str] = record["entries"]
+        self.digests: dict[str, str] = record.get("digests", {})
+
+    def refuse_atoms(self, what: str) -> None:
+        """Raise NotImplementedError: clusters have sampled atoms."""
+        raise NotImplementedError(
+            f"{what} is not implemented for parameters under a dp.DirichletProcess, only for mixtures of the "
+            "package's families: dp.component_draws has the parameters of its clusters, dp.summary tells of "
+            "them, and dp.sample_new_rows(..., model=model) draws those of new rows"
+        )
+
+    def refuse_known(self) -> None:
+        """Raise NotImplementedError: densities of observations have no known entries."""
+        raise NotImplementedError(
+            "known= is not available for a dp.DirichletProcess; with other columns on its labels, "
+            "dp.predict(..., of=name) has its parameters given these"
+        )
+
+    def _process(self, what: str) -> Process:
+        return Process(self._idata, self, self._model, what)
+
+    def _prior_of_rows(self, s: int) -> GibbsType:
+        """Return the prior on partitions of the rows in draw ``s``."""
+        assert isinstance(self._prior, StoredPrior)
+        return self._prior.of_rows(s)
+
+    def asked(self) -> FamilyDraws:
+        """Return draws whose parameters are columns that can be asked for, of which new rows know nothing.
+
+        Raises
+        ------
+        NotImplementedError
+            If there are no collapsed mixtures on the labels.
+        ValueError
+            If there is no model, or another one.
+        """
+        if len(self.views) == 1:
+            raise NotImplementedError(
+                f"nothing is known of {self.name}, the parameters under a dp.DirichletProcess, in new rows "
+                "without a dp.CollapsedMixture on its labels: dp.sample_new_rows draws parameters of new rows, "
+                "and dp.density gives the density of an observation"
+            )
+        process = self._process("dp.predict")
+        views: list[Any] = [view if view.has_data else ParametersView(view, process) for view in self.views]
+        numbers = replace(self.numbers, views=views)
+        return FamilyDraws(
+            self._idata, self._model, self.drawn, self._prior, self._records, views, numbers, self._every_view
+        )
+
+    def new_rows(self, n_rows: int, given: Any, random_seed: Any) -> xr.Dataset:
+        """Return parameters of new rows."""
+        process, rng = self._process("sample_new_rows"), np.random.default_rng(random_seed)
+        n_draws = self.numbers.n_draws
+        clusters = np.empty((n_draws, n_rows), dtype=np.int64)
+        parameters: list[Any] = []
+        for partition in self.numbers.partitions():
+            labels = partition.seats.seat(rng, n_rows)
+            atoms = process.atoms(partition.views[0])
+            n_new = max(int(labels.max()) + 1 - len(partition.sizes), 0)
+            density = process.at(partition.draw)
+            if n_new:
+                fresh = density.draws(int(rng.integers(2**63)), n_new)
+                atoms = [np.concatenate(pair) for pair in zip(atoms, fresh, strict=True)]
+            if not parameters:
+                parameters = [
+                    np.empty((n_draws, n_rows, *values_of_atom.shape[1:]), dtype=values_of_atom.dtype)
+                    for values_of_atom in atoms
+                ]
+            clusters[partition.draw] = labels
+            for values, values_of_atom in zip(parameters, atoms, strict=True):
+                values[partition.draw] = values_of_atom[labels]
+        each, by_chain = ("chain", "draw", "new_row"), self.drawn.by_chain
+        variables: dict[str, Any] = {"cluster": (each, by_chain(clusters))}
+        coords = self.drawn.per_draw() | {"new_row": np.arange(n_rows)}
+        for key, values in zip(process.keys, parameters, strict=True):
+            dims = [f"{key}_dim_{i}" for i in range(values.ndim - 2)]
+            variables[key] = ((*each, *dims), by_chain(values))
+        return xr.Dataset(variables, coords=coords)
+
+    def log_likelihood(self, name: str, random_seed: Any) -> tuple[np.ndarray, str, dict[str, Any]]:
+        r"""Return log likelihoods of rows or units, the name of the variable, and no attributes.
+
+        It conditions on the parameters of all other rows, not on the parameter or the cluster of the row:
+
+        .. math:: \log \frac{\sum_k (n_{-i,k} - \sigma) f(y_i \mid \theta_k)
+                             + v_{K_{-i}} \int f(y_i \mid \theta) dH}
+                            {\sum_k (n_{-i,k} - \sigma) + v_{K_{-i}}}
+
+        The integral is computed for each row, see :class:`NewAtoms`. A warning says if its error may change
+        ``elpd``.
+        """
+        process, rng = self._process("the log likelihood"), np.random.default_rng(random_seed)
+        latent = [rv.name for rv in process.process.dependents if rv not in process.model.observed_RVs]
+        if latent:
+            raise ValueError(
+                f"{', '.join(latent)} depends on the parameters and is not observed: its rows cannot be left out"
+            )
+        if process.process.mixtures:
+            names = ", ".join(mixture.name for mixture in process.process.mixtures)
+            raise NotImplementedError(
+                f"{names} is on the same labels, so that a row is known in part where it is left out: there are "
+                "no pointwise log likelihoods of such rows. Compare models by the log density of rows held out"
+            )
+        n_draws, n = self.numbers.n_draws, self.drawn.n
+        log_p, errors = np.empty((n_draws, n)), np.zeros(n)
+        new_atoms = NewAtoms(process, n, rng)
+        for partition in self.numbers.partitions():
+            density = process.at(partition.draw)
+            atoms = process.atoms(partition.views[0])
+            log_rows = density.by_row(atoms)
+            new = new_atoms.at(density, [values[partition.labels] for values in atoms])
+            prior = self._prior_of_rows(partition.draw)
+            log_p[partition.draw], shares = _left_out(
+                prior, partition.labels, partition.sizes, log_rows, new.log_values
+            )
+            errors += shares * new.errors / n_draws
+        # A row that is alone in all draws may have the same density in all, and az.loo cannot smooth constants.
+        log_p += _BREAKS_TIES * rng.normal(size=log_p.shape)
+        _warn_of_errors(errors, self.drawn.labels[self.row].to_numpy().tolist())
+        observed = process.process.dependents
+        return log_p, observed[0].name if len(observed) == 1 else self.name, {}
+
+    def replicates(self, name: str, rng: np.random.Generator) -> xr.Dataset:
+        """Return replicates of the variables that depend on the parameters.
+
+        The label and parameter of each row are drawn anew given those of the others, and replace those of the
+        draws. PyMC then draws the replicates.
+        """
+        process = self._process("sample_replicates")
+        names = [rv.name for rv in process.process.dependents]
+        latent = [rv.name for rv in process.process.dependents if rv not in process.model.observed_RVs]
+        if latent:
+            raise ValueError(
+                f"{', '.join(latent)} depends on the parameters and is not observed: it has no data to replicate. "
+                "dp.sample_new_rows draws new parameters"
+            )
+        labels, parameters = self._entries_drawn_anew(process, rng)
+        posterior = self.drawn.at_draws(self._idata["posterior"].dataset)
+        replaced = {self.labels_name: self.drawn.labels.copy(data=self.drawn.by_chain(labels))}
+        for key, values in parameters.items():
+            stored = posterior[self.entries[key]].transpose("chain", "draw", ...)
+            replaced[self.entries[key]] = stored.copy(data=self.drawn.by_chain(values))
+        groups = {name: group.to_dataset() for name, group in self._idata.children.items() if name != "posterior"}
+        with process.model:
+            drawn = pm.sample_posterior_predictive(
+                xr.DataTree.from_dict({**groups, "posterior": posterior.assign(replaced)}),
+                var_names=names,
+                random_seed=int(rng.integers(2**31)),
+                progressbar=False,
+            )
+        return drawn["posterior_predictive"].to_dataset()
+
+    def _entries_drawn_anew(
+        self, process: Process, rng: np.random.Generator
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Return labels of rows, (n_draws, n), and their parameters by key, each drawn given all other rows.
+
+        Rows in new clusters have the label K, or n - 1 if that is less: new rows of a draw are not compared.
+        """
+        n_draws, n = self.numbers.n_draws, self.drawn.n
+        labels, parameters = np.empty((n_draws, n), dtype=self.drawn.labels.dtype), dict[str, np.ndarray]()
+        for partition in self.numbers.partitions():
+            prior = self._prior_of_rows(partition.draw)
+            log_seats, opened = _log_seats_left_out(prior, partition.labels, partition.sizes)
+            chosen = draw_rows_of_table(rng, np.vstack([log_seats, opened]).T, n)
+            is_new, density = chosen == len(partition.sizes), process.at(partition.draw)
+            fresh = density.draws(int(rng.integers(2**63)), max(int(is_new.sum()), 1))
+            for key, of_clusters, new in zip(process.keys, process.atoms(partition.views[0]), fresh, strict=True):
+                values = parameters.setdefault(
+                    key, np.empty((n_draws, n, *of_clusters.shape[1:]), dtype=of_clusters.dtype)
+                )
+                values[partition.draw] = of_clusters[np.where(is_new, 0, chosen)]
+                values[partition.draw][is_new] = new[: is_new.sum()]
+            labels[partition.draw] = np.minimum(chosen, n - 1)
+        return labels, parameters
+
+    def density(
+        self, x: Any, columns: Any, given: Mapping[str, Any] | None, probability: float, random_seed: Any
+    ) -> xr.Dataset:
+        """Return the posterior predictive density of a new row's observation."""
+        check_probability(probability)
+        process, rng = self._process("the density"), np.random.default_rng(random_seed)
+        observed = [rv for rv in process.process.dependents if rv in process.model.observed_RVs]
+        if len(process.process.dependents) != 1 or len(observed) != 1:
+            names = ", ".join(rv.name for rv in process.process.dependents) or "nothing"
+            raise ValueError(
+                f"the density needs one observed variable that depends on the parameters, got {names}"
+            )
+        (rv,) = observed
+        value = process.model.rvs_to_values[rv]
+        data = np.asarray(value.data if isinstance(value, Constant) else value_of(value))
+        points = _points(data, x)
+        if not process.process.terms.are_alike(process.model, rv, len(data)):
+            raise ValueError(
+                f"covariates, offsets or effects differ between rows of {rv.name}, so that no single density is "
+                "that of a new row: draw parameters with dp.sample_new_rows"
+            )
+        function = process.process.densities.by_observation(process.model, rv)
+        mean, densities_of_draws = np.zeros(len(points)), np.empty((self.numbers.n_draws, len(points)))
+        for partition in self.numbers.partitions():
+            density = process.at(partition.draw)
+            # Clusters without rows have weights by stick-breaking, and atoms from the base.
+            weights, n_clusters = partition.seats.draw_of_new(rng), len(partition.sizes)
+            fresh = density.draws(int(rng.integers(2**63)), max(len(weights) - n_clusters, N_FRESH))
+            atoms = [np.concatenate(pair) for pair in zip(process.atoms(partition.views[0]), fresh, strict=True)]
+            densities = np.exp(_in_blocks(function, atoms, points, data))
+            *seats, new = partition.seats.probabilities()
+            mean += np.array(seats) @ densities[:n_clusters] + new * densities[n_clusters:].mean(axis=0)
+            densities_of_draws[partition.draw] = weights @ densities[: len(weights)]
+        tail = 0.5 * (1.0 - probability)
+        lower, upper = np.quantile(densities_of_draws, [tail, 1.0 - tail], axis=0)
+        at = Points(points[:, None], ("x",), {"x": points}, Rows("x"), [rv.name])
+        return at.result(mean / len(densities_of_draws), lower, upper, probability)
+
+
+def _check_model(draws: "ProcessDraws", model: pm.Model) -> None:
     """Raise ValueError if the process of a model is not that of the draws."""
-    assert draws.entries is not None
     missing = [name for name in (draws.labels_name, *draws.entries.values()) if name not in model.named_vars]
     if missing:
         raise ValueError(f"model= is not the model of the draws: it has no {listed(missing)}")
@@ -203,84 +433,6 @@ def _check_data(idata: Any, model: pm.Model, dependents: Sequence[Any]) -> None:
         data = numbers_in(model.rvs_to_values[rv])
         if data is not None and not np.array_equal(data, stored.to_numpy()):
             raise ValueError(f"model= is not the model of the draws: the data of {rv.name} differ")
-
-
-def new_rows_of_process(
-    idata: Any, draws: MixtureDraws, n_rows: int, random_seed: Any, model: pm.Model | None
-) -> xr.Dataset:
-    """Return parameters of new rows: see :func:`pymc_dpgmm.sample_new_rows`."""
-    process, rng = Process(idata, draws, model, "sample_new_rows"), np.random.default_rng(random_seed)
-    n_draws = draws.numbers.n_draws
-    clusters = np.empty((n_draws, n_rows), dtype=np.int64)
-    parameters: list[Any] = []
-    for partition in draws.numbers.partitions():
-        labels = partition.seats.seat(rng, n_rows)
-        atoms = process.atoms(partition.views[0])
-        n_new = max(int(labels.max()) + 1 - len(partition.sizes), 0)
-        density = process.at(partition.draw)
-        if n_new:
-            fresh = density.draws(int(rng.integers(2**63)), n_new)
-            atoms = [np.concatenate(pair) for pair in zip(atoms, fresh, strict=True)]
-        if not parameters:
-            parameters = [
-                np.empty((n_draws, n_rows, *values_of_atom.shape[1:]), dtype=values_of_atom.dtype)
-                for values_of_atom in atoms
-            ]
-        clusters[partition.draw] = labels
-        for values, values_of_atom in zip(parameters, atoms, strict=True):
-            values[partition.draw] = values_of_atom[labels]
-    each, by_chain = ("chain", "draw", "new_row"), draws.drawn.by_chain
-    variables: dict[str, Any] = {"cluster": (each, by_chain(clusters))}
-    coords = draws.drawn.per_draw() | {"new_row": np.arange(n_rows)}
-    for key, values in zip(process.keys, parameters, strict=True):
-        dims = [f"{key}_dim_{i}" for i in range(values.ndim - 2)]
-        variables[key] = ((*each, *dims), by_chain(values))
-    return xr.Dataset(variables, coords=coords)
-
-
-def log_likelihood_of_process(
-    idata: Any, draws: MixtureDraws, random_seed: Any, model: pm.Model | None
-) -> tuple[np.ndarray, str]:
-    r"""Return the log likelihood of each row, or unit, in every draw, and the name of the variable.
-
-    It conditions on the parameters of all other rows, not on the parameter or the cluster of the row:
-
-    .. math:: \log \frac{\sum_k (n_{-i,k} - \sigma) f(y_i \mid \theta_k) + v_{K_{-i}} \int f(y_i \mid \theta) dH}
-                        {\sum_k (n_{-i,k} - \sigma) + v_{K_{-i}}}
-
-    The integral is computed for each row, see :class:`NewAtoms`. A warning says if its error may change ``elpd``.
-    """
-    process, rng = Process(idata, draws, model, "the log likelihood"), np.random.default_rng(random_seed)
-    latent = [rv.name for rv in process.process.dependents if rv not in process.model.observed_RVs]
-    if latent:
-        raise ValueError(
-            f"{', '.join(latent)} depends on the parameters and is not observed: its rows cannot be left out"
-        )
-    if process.process.mixtures:
-        names = ", ".join(mixture.name for mixture in process.process.mixtures)
-        raise NotImplementedError(
-            f"{names} is on the same labels, so that a row is known in part where it is left out: there are no "
-            "pointwise log likelihoods of such rows. Compare models by the log density of rows held out"
-        )
-    n_draws, n = draws.numbers.n_draws, draws.drawn.n
-    log_p, errors = np.empty((n_draws, n)), np.zeros(n)
-    new_atoms = NewAtoms(process, n, rng)
-    for partition in draws.numbers.partitions():
-        density = process.at(partition.draw)
-        atoms = process.atoms(partition.views[0])
-        log_rows = density.by_row(atoms)
-        new = new_atoms.at(density, [values[partition.labels] for values in atoms])
-        prior = draws.prior_of_rows(partition.draw)
-        log_p[partition.draw], shares = _left_out(
-            prior, partition.labels, partition.sizes, log_rows, new.log_values
-        )
-        errors += shares * new.errors / n_draws
-    # A row that is alone in all draws may have the same density in all, and az.loo cannot smooth constant values.
-    log_p += _BREAKS_TIES * rng.normal(size=log_p.shape)
-    _warn_of_errors(errors, draws.drawn.labels[draws.row].to_numpy().tolist())
-    observed = process.process.dependents
-    name = draws.labels_name.removesuffix("_labels")
-    return log_p, observed[0].name if len(observed) == 1 else name
 
 
 def _left_out(
@@ -326,105 +478,6 @@ def _warn_of_errors(errors: np.ndarray, names: Sequence[Any]) -> None:
         f"rows {listed([names[i] for i in worst])}. Refit without these rows to judge them",
         UserWarning,
         stacklevel=2,
-    )
-
-
-def replicates_of_process(
-    idata: Any, draws: MixtureDraws, rng: np.random.Generator, model: pm.Model | None
-) -> xr.Dataset:
-    """Return replicates of the variables that depend on the parameters.
-
-    The label and parameter of each row are drawn anew given those of the others, and replace those of the draws.
-    PyMC then draws the replicates.
-    """
-    process = Process(idata, draws, model, "sample_replicates")
-    names = [rv.name for rv in process.process.dependents]
-    latent = [rv.name for rv in process.process.dependents if rv not in process.model.observed_RVs]
-    if latent:
-        raise ValueError(
-            f"{', '.join(latent)} depends on the parameters and is not observed: it has no data to replicate. "
-            "dp.sample_new_rows draws new parameters"
-        )
-    assert draws.entries is not None
-    labels, parameters = _entries_drawn_anew(process, draws, rng)
-    posterior = draws.drawn.at_draws(idata["posterior"].dataset)
-    replaced = {draws.labels_name: draws.drawn.labels.copy(data=draws.drawn.by_chain(labels))}
-    for key, values in parameters.items():
-        stored = posterior[draws.entries[key]].transpose("chain", "draw", ...)
-        replaced[draws.entries[key]] = stored.copy(data=draws.drawn.by_chain(values))
-    groups = {name: group.to_dataset() for name, group in idata.children.items() if name != "posterior"}
-    with process.model:
-        drawn = pm.sample_posterior_predictive(
-            xr.DataTree.from_dict({**groups, "posterior": posterior.assign(replaced)}),
-            var_names=names,
-            random_seed=int(rng.integers(2**31)),
-            progressbar=False,
-        )
-    return drawn["posterior_predictive"].to_dataset()
-
-
-def _entries_drawn_anew(
-    process: Process, draws: MixtureDraws, rng: np.random.Generator
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return labels of rows, (n_draws, n), and their parameters by key, each drawn given all other rows.
-
-    Rows in new clusters have the label K, or n - 1 if that is less: new rows of a draw are not compared.
-    """
-    n_draws, n = draws.numbers.n_draws, draws.drawn.n
-    labels, parameters = np.empty((n_draws, n), dtype=draws.drawn.labels.dtype), dict[str, np.ndarray]()
-    for partition in draws.numbers.partitions():
-        prior = draws.prior_of_rows(partition.draw)
-        log_seats, opened = _log_seats_left_out(prior, partition.labels, partition.sizes)
-        chosen = draw_rows_of_table(rng, np.vstack([log_seats, opened]).T, n)
-        is_new, density = chosen == len(partition.sizes), process.at(partition.draw)
-        fresh = density.draws(int(rng.integers(2**63)), max(int(is_new.sum()), 1))
-        for key, of_clusters, new in zip(process.keys, process.atoms(partition.views[0]), fresh, strict=True):
-            values = parameters.setdefault(
-                key, np.empty((n_draws, n, *of_clusters.shape[1:]), dtype=of_clusters.dtype)
-            )
-            values[partition.draw] = of_clusters[np.where(is_new, 0, chosen)]
-            values[partition.draw][is_new] = new[: is_new.sum()]
-        labels[partition.draw] = np.minimum(chosen, n - 1)
-    return labels, parameters
-
-
-def density_of_process(
-    idata: Any, draws: MixtureDraws, x: Any, probability: float, random_seed: Any, model: pm.Model | None
-) -> xr.Dataset:
-    """Return the posterior predictive density of a new row's observation: see :func:`pymc_dpgmm.density`."""
-    check_probability(probability)
-    process, rng = Process(idata, draws, model, "the density"), np.random.default_rng(random_seed)
-    observed = [rv for rv in process.process.dependents if rv in process.model.observed_RVs]
-    if len(process.process.dependents) != 1 or len(observed) != 1:
-        names = ", ".join(rv.name for rv in process.process.dependents) or "nothing"
-        raise ValueError(f"the density needs one observed variable that depends on the parameters, got {names}")
-    (rv,) = observed
-    value = process.model.rvs_to_values[rv]
-    data = np.asarray(value.data if isinstance(value, Constant) else value_of(value))
-    points = _points(data, x)
-    if not process.process.terms.are_alike(process.model, rv, len(data)):
-        raise ValueError(
-            f"covariates, offsets or effects differ between rows of {rv.name}, so that no single density is "
-            "that of a new row: draw parameters with dp.sample_new_rows"
-        )
-    function = process.process.densities.by_observation(process.model, rv)
-    mean, densities_of_draws = np.zeros(len(points)), np.empty((draws.numbers.n_draws, len(points)))
-    for partition in draws.numbers.partitions():
-        density = process.at(partition.draw)
-        # Clusters without rows have weights by stick-breaking, and atoms from the base.
-        weights, n_clusters = partition.seats.draw_of_new(rng), len(partition.sizes)
-        fresh = density.draws(int(rng.integers(2**63)), max(len(weights) - n_clusters, N_FRESH))
-        atoms = [np.concatenate(pair) for pair in zip(process.atoms(partition.views[0]), fresh, strict=True)]
-        densities = np.exp(_in_blocks(function, atoms, points, data))
-        *seats, new = partition.seats.probabilities()
-        mean += np.array(seats) @ densities[:n_clusters] + new * densities[n_clusters:].mean(axis=0)
-        densities_of_draws[partition.draw] = weights @ densities[: len(weights)]
-    tail = 0.5 * (1.0 - probability)
-    lower, upper = np.quantile(densities_of_draws, [tail, 1.0 - tail], axis=0)
-    return xr.Dataset(
-        {"mean": ("x", mean / len(densities_of_draws)), "lower": ("x", lower), "upper": ("x", upper)},
-        coords={"x": points},
-        attrs={"probability": probability, "columns": [rv.name]},
     )
 
 

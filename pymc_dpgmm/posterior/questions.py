@@ -13,11 +13,10 @@ import numpy as np
 
 from pymc_dpgmm.families import BASE_MEASURES
 from pymc_dpgmm.posterior.arrays.predictions import Unknown
-from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.named_views import NamedView
-from pymc_dpgmm.posterior.parameters import ParametersView
+from pymc_dpgmm.posterior.protocol import Draws
 from pymc_dpgmm.tables.checks import is_sparse, listed
-from pymc_dpgmm.tables.names import as_text, coordinates, is_one_name, plain_names
+from pymc_dpgmm.tables.names import as_text, coordinates, plain_names
 from pymc_dpgmm.tables.reading import columns_as_frame, read_table
 from pymc_dpgmm.tables.rows import Rows
 from pymc_dpgmm.tables.table import Table
@@ -51,7 +50,7 @@ class Question(NamedTuple):
 
     Parameters
     ----------
-    draws : MixtureDraws
+    draws : Draws
         All draws, with only those views.
     new : list of Unknown
         The rows in each of these views.
@@ -67,7 +66,7 @@ class Question(NamedTuple):
         Columns that are asked for by their names, and have entries that are therefore not used.
     """
 
-    draws: MixtureDraws
+    draws: Draws
     new: list[Unknown]
     columns: list[Column]
     known: np.ndarray
@@ -104,7 +103,7 @@ class Question(NamedTuple):
 
 
 def read_question(
-    draws: MixtureDraws,
+    draws: Draws,
     new: Any,
     of: Any,
     given: Any,
@@ -117,7 +116,7 @@ def read_question(
 
     Parameters
     ----------
-    draws : MixtureDraws
+    draws : Draws
     new : table, dict of tables by view, or None
         None if nothing but covariates is known.
     of : str, int, list of these, or None
@@ -150,7 +149,7 @@ def read_question(
     for view in draws.views:
         if view.name not in entries:
             entries[view.name] = np.full((n_rows, view.d), np.nan)
-    asked = chosen_columns(draws, of) if of is not None else _missing(draws, entries, given, with_levels)
+    asked = draws.chosen_columns(of) if of is not None else _missing(draws, entries, given, with_levels)
     if not asked and of is None:
         if _missing(draws, entries, given, with_levels=True):
             raise ValueError(
@@ -162,7 +161,7 @@ def read_question(
             "are wanted with of= of dp.predict"
         )
     draws.refuse_powers("a prediction", [view for view in draws.views if asked.get(view.name)])
-    names = names_of_columns(draws, asked)
+    names = draws.names_of_columns(asked)
     known = np.full((n_rows, len(names)), np.nan)
     used: list[NamedView] = []
     questions: list[Unknown] = []
@@ -189,22 +188,22 @@ def read_question(
                 continue
         columns += [Column(view, j, names[view.name, j]) for j in positions]
         used.append(view)
-        complete = _with_given(draws, view, values, given, rows, is_asked=bool(positions))
+        complete = view.complete(values, draws.given_of(view, given), rows, is_asked=bool(positions))
         questions.append(Unknown(complete, np.array(positions, dtype=int)))
     if not used:
         # Nothing is known at all: the clusters have their weights.
         view = next((view for view in draws.views if _is_complete(draws, view, given)), draws.views[0])
         used.append(view)
-        values = _with_given(draws, view, entries[view.name], given, rows, is_asked=False)
+        values = view.complete(entries[view.name], draws.given_of(view, given), rows, is_asked=False)
         questions.append(Unknown(values, np.array([], dtype=int)))
     _warn_of_offsets(used)
     some = draws.of_views([view.name for view in used])
-    return Question(some, questions, columns, known, rows, _asks_for_one(draws, of), knows_asked)
+    return Question(some, questions, columns, known, rows, draws.asks_for_one(of), knows_asked)
 
 
 def _warn_of_offsets(views: Sequence[NamedView]) -> None:
     """Warn if views have an offset, which new rows have not: a user's rows would be misread."""
-    shifted = [view.name for view in views if getattr(view, "offset", None) is not None]
+    shifted = [view.name for view in views if view.offset is not None]
     if shifted:
         warnings.warn(
             f"{' and '.join(shifted)} is modelled less an offset, and new rows have none: what is known of them "
@@ -216,11 +215,11 @@ def _warn_of_offsets(views: Sequence[NamedView]) -> None:
         )
 
 
-def _entries(draws: MixtureDraws, new: Any, rows: Rows) -> dict[str, Any]:
+def _entries(draws: Draws, new: Any, rows: Rows) -> dict[str, Any]:
     """Return the known entries of new rows by the names of views: (m, d) arrays with NaN, or sparse matrices."""
     if new is None:
         return {}
-    known = [view for view in draws.views if not isinstance(view, ParametersView)]
+    known = draws.data_views
     if isinstance(new, Mapping) and not hasattr(new, "columns"):
         views = {draws.view_name(view): view for view in known} | {view.name: view for view in known}
         unknown = [key for key in new if key not in views]
@@ -230,12 +229,12 @@ def _entries(draws: MixtureDraws, new: Any, rows: Rows) -> dict[str, Any]:
             for key, of_view in new.items():
                 _refuse_of_two_meanings(draws, key, views[key], of_view)
             return {views[key].name: _read(draws, views[key], of_view, rows) for key, of_view in new.items()}
-        columns = [name for view in draws.views for name in _named(draws, view)]
+        columns = draws.all_columns()
         if not {as_text(key) for key in new} <= set(columns):
             raise ValueError(_what_is_wrong(new, [draws.view_name(view) for view in known], columns))
         new = columns_as_frame(new)
     new = draws.as_rows(new)
-    if len(known) == 1 and not (_has_columns(new) and _named(draws, known[0])):
+    if len(known) == 1 and not (_has_columns(new) and draws.columns_of(known[0])):
         return {known[0].name: _read(draws, known[0], new, rows)}
     table = read_table(new, "new rows")
     if table.columns is None or table.is_vector:
@@ -248,15 +247,15 @@ def _entries(draws: MixtureDraws, new: Any, rows: Rows) -> dict[str, Any]:
     return _divided(draws, table, rows)
 
 
-def _is_own_column(draws: MixtureDraws, key: Any, view: NamedView | None, entries: Any) -> bool:
+def _is_own_column(draws: Draws, key: Any, view: NamedView | None, entries: Any) -> bool:
     """Tell whether the name of a view of several columns is also that of one of them, and entries are no table."""
     is_table = _has_columns(entries) or np.ndim(entries) > 1
-    return view is not None and view.d > 1 and not is_table and as_text(key) in _named(draws, view)
+    return view is not None and view.d > 1 and not is_table and as_text(key) in draws.columns_of(view)
 
 
-def _refuse_of_two_meanings(draws: MixtureDraws, key: str, view: NamedView, entries: Any) -> None:
+def _refuse_of_two_meanings(draws: Draws, key: str, view: NamedView, entries: Any) -> None:
     """Raise ValueError for entries that may be those of a view or of another view's column: no table."""
-    owners = [each for each in draws.views if as_text(key) in _named(draws, each) and each is not view]
+    owners = [each for each in draws.views if as_text(key) in draws.columns_of(each) and each is not view]
     if owners and key != view.name and np.ndim(entries) < 2 and not _has_columns(entries):
         of_owner = draws.view_name(owners[0])
         raise ValueError(
@@ -265,14 +264,14 @@ def _refuse_of_two_meanings(draws: MixtureDraws, key: str, view: NamedView, entr
         )
 
 
-def _refuse_shared(draws: MixtureDraws, there: Sequence[str]) -> None:
+def _refuse_shared(draws: Draws, there: Sequence[str]) -> None:
     """Raise ValueError for a column that has one name in several views, and another meaning in each."""
-    known = [view for view in draws.views if not isinstance(view, ParametersView)]
+    known = draws.data_views
     for name in there:
-        owners = [view for view in known if name in _named(draws, view)]
+        owners = [view for view in known if name in draws.columns_of(view)]
         if len(owners) < 2:
             continue
-        first, *others = (view.column_values([_named(draws, view).index(name)], 1) for view in owners)
+        first, *others = (view.column_values([draws.columns_of(view).index(name)], 1) for view in owners)
         if not all(np.array_equal(first, other, equal_nan=True) for other in others):
             names = [draws.view_name(view) for view in owners]
             raise ValueError(
@@ -297,18 +296,9 @@ def _has_columns(new: Any) -> bool:
     return hasattr(new, "columns") or (isinstance(new, Table) and new.columns is not None)
 
 
-def _named(draws: MixtureDraws, view: Any) -> list[str]:
-    """Return the names of a view's columns as text, or nothing if they have only positions."""
-    if isinstance(view, ParametersView):
-        return view.columns
-    names = draws.column_names(view)
-    are_named = view.is_vector or draws.has_column_names(view)
-    return [as_text(name) for name in names] if are_named else []
-
-
-def _read(draws: MixtureDraws, view: NamedView, new: Any, rows: Rows) -> Any:
+def _read(draws: Draws, view: NamedView, new: Any, rows: Rows) -> Any:
     """Return the entries of new rows in one view."""
-    names = _named(draws, view)
+    names = draws.columns_of(view)
     if _has_columns(new) and names and not view.is_vector:
         of_view = read_table(new, f"new rows of {view.name}")
         there = [as_text(name) for name in plain_names(of_view.columns or ())]
@@ -327,9 +317,7 @@ def _read(draws: MixtureDraws, view: NamedView, new: Any, rows: Rows) -> Any:
     return view.codes(table)
 
 
-def _read_columns(
-    draws: MixtureDraws, view: NamedView, table: Table, chosen: Sequence[int], rows: Rows
-) -> np.ndarray:
+def _read_columns(draws: Draws, view: NamedView, table: Table, chosen: Sequence[int], rows: Rows) -> np.ndarray:
     """Return the entries of new rows that have some of a view's columns."""
     names = draws.column_names(view)
     wanted = [as_text(names[j]) for j in chosen]
@@ -342,20 +330,20 @@ def _read_columns(
     return values
 
 
-def _divided(draws: MixtureDraws, table: Table, rows: Rows) -> dict[str, Any]:
+def _divided(draws: Draws, table: Table, rows: Rows) -> dict[str, Any]:
     """Divide the columns of a table among the views; other views and columns are unknown."""
     there = [as_text(name) for name in plain_names(table.columns or ())]
     _refuse_shared(draws, there)
     found: dict[str, Any] = {}
-    known = [view for view in draws.views if not isinstance(view, ParametersView)]
+    known = draws.data_views
     for view in draws.views:
-        names = _named(draws, view)
+        names = draws.columns_of(view)
         chosen = [j for j, name in enumerate(names) if name in there]
-        if chosen and isinstance(view, ParametersView):
+        if chosen and not view.has_data:
             raise ValueError(f"{names[chosen[0]]} is a parameter, which is never known: leave it out of new rows")
         if chosen:
             found[view.name] = _read_columns(draws, view, table, chosen, rows)
-    every = [name for view in draws.views for name in _named(draws, view)]
+    every = draws.all_columns()
     if not found:
         raise ValueError(
             f"new rows have none of the columns {listed(every) if every else 'of the data, which have no names'}, "
@@ -376,27 +364,24 @@ def _warn_of_unused(there: Sequence[str], known: Sequence[str]) -> None:
         )
 
 
-def _rows_given(draws: MixtureDraws, given: Any) -> int:
+def _rows_given(draws: Draws, given: Any) -> int:
     """Return the number of new rows of which only covariates are known."""
     for view in draws.views:
         own = draws.given_of(view, given)
         if isinstance(own, Mapping):
             for field, value in ((field, columns_as_frame(value)) for field, value in own.items()):
-                is_line = not isinstance(view, ParametersView) and view.is_line(field, value)
-                if np.ndim(value) and not is_line:
+                if np.ndim(value) and not view.is_line(field, value):
                     return len(value)
     return 1
 
 
-def _is_complete(draws: MixtureDraws, view: NamedView, given: Any) -> bool:
+def _is_complete(draws: Draws, view: NamedView, given: Any) -> bool:
     """Tell whether what is given with the rows of a view is there, or not needed."""
     needs = [field for field in view.family.given if np.ndim(view.given.get(field, 1.0))]
     return not needs or draws.given_of(view, given) is not None
 
 
-def _missing(
-    draws: MixtureDraws, entries: Mapping[str, Any], given: Any, with_levels: bool
-) -> dict[str, list[int]]:
+def _missing(draws: Draws, entries: Mapping[str, Any], given: Any, with_levels: bool) -> dict[str, list[int]]:
     """Return the columns that are missing in some row, by view."""
     found = {}
     for view in draws.views:
@@ -411,79 +396,3 @@ def _missing(
         if absent and (_is_complete(draws, view, given) or not np.isnan(values).all()):
             found[view.name] = absent
     return found
-
-
-def _names_of_view(draws: MixtureDraws, view: Any) -> tuple[str, ...]:
-    """Return the names by which a user may call a view: parameters by that of their process."""
-    if isinstance(view, ParametersView):
-        return (draws.labels_name.removesuffix("_labels"),)
-    return view.name, draws.view_name(view)
-
-
-def _asks_for_one(draws: MixtureDraws, of: Any) -> bool:
-    """Tell whether a user asks for one column or view by its name."""
-    return of is not None and is_one_name(of, [name for view in draws.views for name in _named(draws, view)])
-
-
-def chosen_columns(draws: MixtureDraws, of: Any) -> dict[str, list[int]]:
-    """Return the columns that a user asks for by the names of columns or views, by view."""
-    found: dict[str, list[int]] = {}
-    for wanted in [of] if _asks_for_one(draws, of) else list(of):
-        owners = [view for view in draws.views if as_text(wanted) in _named(draws, view)]
-        whole = [view for view in draws.views if wanted in _names_of_view(draws, view)]
-        if len(owners) > 1:
-            raise ValueError(f"several views have a column {wanted!r}: name the view instead, with name=")
-        if owners and whole and owners[0] is not whole[0]:
-            raise ValueError(
-                f"{wanted!r} is a view, and a column of another one: call the view {whole[0].name!r}; for the "
-                f"column ask the view that has it, by name={owners[0].name!r} in place of the mixture's name"
-            )
-        if owners:
-            view = owners[0]
-            positions = [_named(draws, view).index(as_text(wanted))]
-        elif whole:
-            view = whole[0]
-            positions = list(range(view.d))
-        elif len(draws.views) == 1:
-            view = draws.views[0]
-            positions = draws.positions(view, wanted)
-        else:
-            every = [name for view in draws.views for name in _named(draws, view)]
-            raise ValueError(
-                f"there is no column or view {wanted!r}, only the columns {listed(every)} and the views "
-                f"{listed(_names_of_view(draws, view)[-1] for view in draws.views)}"
-            )
-        found[view.name] = found.get(view.name, []) + [j for j in positions if j not in found.get(view.name, [])]
-    return found
-
-
-def names_of_columns(draws: MixtureDraws, asked: Mapping[str, list[int]]) -> dict[tuple[str, int], str]:
-    """Return names for columns, with that of the view where two views have columns of the same name."""
-    found = {}
-    for view in draws.views:
-        for j in asked.get(view.name, []):
-            parameters = isinstance(view, ParametersView)
-            found[view.name, j] = view.columns[j] if parameters else as_text(draws.column_names(view)[j])
-    repeated = {name for name in found.values() if list(found.values()).count(name) > 1}
-    return {key: f"{key[0]}_{name}" if name in repeated else name for key, name in found.items()}
-
-
-def _with_given(draws: MixtureDraws, view: Any, values: Any, given: Any, rows: Rows, *, is_asked: bool) -> Any:
-    """Return new rows with columns for what is given with them, such as covariates and totals, after checks.
-
-    It is needed for rows of which nothing is known if columns of the view are asked for.
-    """
-    if isinstance(view, ParametersView):
-        return values
-    of_view = draws.given_of(view, given)
-    if is_sparse(values) or not np.isnan(values).all():
-        complete = view.check_new(values, of_view, rows)
-        if is_asked:
-            # What a family computes from rows is not there for those of which nothing is known.
-            lacking = np.isnan(complete[:, view.d :]).any(axis=1)
-            if lacking.any():
-                complete[lacking, view.d :] = view.check_given(len(values), of_view, rows)[lacking]
-        return complete
-    complete = np.concatenate([values, view.check_given(len(values), of_view, rows)], axis=1)
-    view.family.check_with_gaps(view.params(0), complete)
-    return complete

@@ -6,13 +6,8 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.posterior.arrays.replicates import draw_replicates
-from pymc_dpgmm.posterior.draws import add_to_group, drawn_labels
-from pymc_dpgmm.posterior.mixtures import MixtureDraws
-from pymc_dpgmm.posterior.named_views import NamedView
-from pymc_dpgmm.posterior.processes import replicates_of_process
-from pymc_dpgmm.posterior.stored import data_of
-from pymc_dpgmm.posterior.streams import SEED, shared_seed, streams_of
+from pymc_dpgmm.posterior.draws import drawn_labels, with_group
+from pymc_dpgmm.posterior.reading import read_labelled
 
 
 def sample_replicates(
@@ -76,58 +71,11 @@ def sample_replicates(
     >>> group["y"].shape
     (1, 50, 6)
     """
-    draws = MixtureDraws(idata, str(drawn_labels(idata, name).labels.name), model)
+    draws = read_labelled(idata, str(drawn_labels(idata, name).labels.name), model)
     if draws.is_constrained:
         raise ValueError(
             f"{draws.labels_name} has known_labels or must_link, so its rows cannot be assigned to clusters "
             "independently. pm.sample_posterior_predictive draws each row from its cluster in the draw"
         )
-    rng = np.random.default_rng(random_seed)
-    if draws.has_atoms:
-        return _stored(idata, replicates_of_process(idata, draws, rng, model), extend_inferencedata)
-    views = [view for view in draws.views if view.name == name] or list(draws.views)
-    _refuse_latent(draws, views)
-    draws.refuse_powers("dp.sample_replicates")
-    of = views[0].name if len(views) < len(draws.views) else None
-    names = [view.name for view in views]
-    written = names[0] if len(names) == 1 else draws.labels_name.removesuffix("_labels")
-    seed = shared_seed(idata, ("log_likelihood", "posterior_predictive"), [written], rng)
-    replicates = draw_replicates(draws.numbers, streams_of(seed, draws.drawn), rng, of)
-    variables = {view.name: _named(idata, draws, view, replicates[view.name]) for view in views}
-    for array in variables.values():
-        array.attrs[SEED] = seed
-    return _stored(idata, xr.Dataset(variables), extend_inferencedata)
-
-
-def _refuse_latent(draws: MixtureDraws, views: list[NamedView]) -> None:
-    latent = [view.name for view in views if not draws.is_observed(view)]
-    if latent:
-        raise ValueError(
-            f"{latent[0]} is latent, so it has no data to replicate. Use pm.sample_posterior_predictive for the "
-            "observed variables given their random effects, and dp.sample_new_rows for new effects"
-        )
-
-
-def _named(idata: Any, draws: MixtureDraws, view: NamedView, rows: np.ndarray) -> xr.DataArray:
-    """Return replicates (n_draws, n_rows, d) with the dimensions and coordinates that PyMC would use."""
-    rows = rows[..., 0] if view.is_vector else rows
-    data = data_of(idata, view.name)
-    dims = [f"{view.name}_dim_{i}" for i in range(rows.ndim - 1)]
-    coords = {dim: np.arange(length) for dim, length in zip(dims, rows.shape[1:], strict=True)}
-    if not view.has_triplets:
-        dims = [str(dim) for dim in data.dims]
-        coords = {
-            dim: data[dim] if dim in data.coords else np.arange(length)
-            for dim, length in zip(dims, rows.shape[1:], strict=True)
-        }
-    return xr.DataArray(
-        draws.drawn.by_chain(rows), dims=("chain", "draw", *dims), coords=draws.drawn.per_draw() | coords
-    )
-
-
-def _stored(idata: Any, replicates: xr.Dataset, extend: bool) -> xr.DataTree:
-    """Add replicates to ``idata``, or return them alone unless ``extend``."""
-    if not extend:
-        return xr.DataTree.from_dict({"posterior_predictive": replicates})
-    add_to_group(idata, "posterior_predictive", replicates)
-    return idata
+    replicates = draws.replicates(name, np.random.default_rng(random_seed))
+    return with_group(idata, "posterior_predictive", replicates, extend_inferencedata)

@@ -19,6 +19,7 @@ from pymc_dpgmm.posterior.diagnostics import diagnostics_of, warn_if_apart
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.named_views import NO_CATEGORY
 from pymc_dpgmm.posterior.point_partition import note_of_overlap
+from pymc_dpgmm.posterior.reading import read_labelled
 
 # Largest number of printed lines, of printed columns, and of rows or words named in one line.
 _MOST_LINES = 40
@@ -229,7 +230,7 @@ def summary(
     [3, 3]
     """
     az = imported("arviz")
-    draws = MixtureDraws(idata, name, model)
+    draws = read_labelled(idata, name, model)
     diagnostics = diagnostics_of(idata, draws.drawn, None, 3)
     warn_if_apart(diagnostics)
     numbers = diagnostics.drop_vars("distance")

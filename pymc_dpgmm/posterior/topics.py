@@ -12,6 +12,7 @@ from pymc_dpgmm.posterior.arrays.topics import group_weights_of, held_out, sums_
 from pymc_dpgmm.posterior.draws import Reference, check_probability, checked_partition
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.named_views import NamedView
+from pymc_dpgmm.posterior.reading import read_labelled
 from pymc_dpgmm.tables.checks import check_count, listed
 from pymc_dpgmm.tables.names import as_text, coordinates
 from pymc_dpgmm.tables.table import Table
@@ -74,13 +75,13 @@ def group_weights(
     >>> bool(weights["weight"].sel(y_group="a", cluster=0) > weights["weight"].sel(y_group="b", cluster=0))
     True
     """
-    draws = _grouped(MixtureDraws(idata, name, model))
+    draws = _grouped(read_labelled(idata, name, model))
     clusters = _reference(draws, reference)
     labels, names = clusters.labels, clusters.names
     check_probability(probability)
     weights = group_weights_of(draws.numbers, labels, probability, np.random.default_rng(random_seed))
     assert draws.groups is not None
-    group, dim = f"{draws.labels_name.removesuffix('_labels')}_group", draws.cluster_dim()
+    group, dim = f"{draws.name}_group", draws.cluster_dim()
     sizes = np.bincount(labels)
     return xr.Dataset(
         {
@@ -161,7 +162,7 @@ def topics(
     check_count("n_words", n_words, 1)
     if not 0.0 <= relevance <= 1.0:
         raise ValueError(f"relevance must lie in [0, 1], got {relevance}")
-    draws = MixtureDraws(idata, name, model)
+    draws = read_labelled(idata, name, model)
     view = draws.sole()
     if view.family.name == "DirichletMultinomial":
         vocabulary = np.asarray([str(word) for word in draws.column_names(view)], dtype=object)
@@ -267,7 +268,7 @@ def held_out_log_likelihood(
     """
     check_count("n_draws", n_draws, 1)
     check_count("n_particles", n_particles, 1)
-    draws = _grouped(MixtureDraws(idata, name, model))
+    draws = _grouped(read_labelled(idata, name, model))
     _, vocabulary = _words_of(draws)
     table = read_documents(observed, group)
     tokens = read_tokens(table, group, words=_names_for(table, vocabulary))
@@ -339,7 +340,4 @@ def _reference(draws: MixtureDraws, reference: Any) -> Reference:
 
     By default they are those of the draw with the largest log joint density.
     """
-    if reference is None:
-        names, labels = np.unique(draws.numbers.labels[draws.best_draw()], return_inverse=True)
-        return Reference(labels.astype(np.int64), names)
-    return checked_partition("reference", reference, draws.drawn)
+    return draws.best_labels() if reference is None else checked_partition("reference", reference, draws.drawn)

@@ -16,8 +16,7 @@ from scipy.stats import gamma, multivariate_t
 import pymc_dpgmm as dp
 from pymc_dpgmm.partitions.draws import seating_probabilities
 from pymc_dpgmm.partitions.priors import log_eppf
-from pymc_dpgmm.posterior.arrays.measures import draw_measure
-from pymc_dpgmm.posterior.mixtures import MixtureDraws
+from pymc_dpgmm.posterior.reading import read_labelled
 
 RNG = np.random.default_rng(20)
 ROWS = np.array([[0.1, 2.0], [1.4, 1.1], [1.2, 3.5], [-2.0, 0.3], [0.9, 1.9], [-1.5, 0.4]])
@@ -106,7 +105,7 @@ def test_density_and_membership_on_one_partition(name):
 @pytest.mark.parametrize("prior", PRIORS)
 def test_seats_of_one_more_row(prior):
     """They are ratios of the prior on partitions of n + 1 rows."""
-    draws = MixtureDraws(fixed(*BASES["NormalInverseGamma"], prior=prior), "y")
+    draws = read_labelled(fixed(*BASES["NormalInverseGamma"], prior=prior), "y")
     (partition, *_) = draws.numbers.partitions()
     extended = [np.append(LABELS, k) for k in range(4)]
     sizes = [np.bincount(labels) for labels in extended]
@@ -124,12 +123,12 @@ def test_drawn_densities_have_the_moments_of_two_new_rows(prior):
     """The mean of f(x) is the predictive of a row, and that of f(x) f(z) of two, which may share a cluster."""
     base, rows = dp.NormalInverseGamma(0.3, 0.5, 3.0, 1.0), ROWS[:, 0]
     labels, n_draws = np.array([0, 1, 1, 2, 1, 0]), 20_000
-    draws = MixtureDraws(fixed(base, rows, n_draws=n_draws, prior=prior), "y")
+    draws = read_labelled(fixed(base, rows, n_draws=n_draws, prior=prior), "y")
     x = np.array([-1.8, 0.2, 1.2])
     rng = np.random.default_rng(3)
     found = np.empty((n_draws, len(x)))
     for partition in draws.numbers.partitions([x[:, None]]):
-        measure = draw_measure(rng, partition)
+        measure = partition.draw_measure(rng)
         np.testing.assert_allclose(measure.weights.sum(), 1.0, rtol=1e-12)
         (view,) = partition.views
         found[partition.draw] = (

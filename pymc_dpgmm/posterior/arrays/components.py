@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers
+from pymc_dpgmm.posterior.arrays.mixtures import DrawNumbers
 
 # Arrays by the names of a view and of a parameter.
 Parameters = dict[tuple[str, str], np.ndarray]
@@ -30,7 +30,7 @@ class AlignedComponents(NamedTuple):
 
 
 def draw_aligned(
-    mixture: MixtureNumbers, reference: np.ndarray, rng: np.random.Generator, *, mean_weights: bool = False
+    mixture: DrawNumbers, reference: np.ndarray, rng: np.random.Generator, *, mean_weights: bool = False
 ) -> AlignedComponents:
     """Draw weights and parameters of the clusters of every draw that match those of a reference (n,).
 
@@ -82,7 +82,7 @@ class RaggedComponents(NamedTuple):
     parameters: Parameters
 
 
-def draw_ragged(mixture: MixtureNumbers, rng: np.random.Generator) -> RaggedComponents:
+def draw_ragged(mixture: DrawNumbers, rng: np.random.Generator) -> RaggedComponents:
     """Draw weights and parameters of all clusters of all draws."""
     sizes, weights, new_weight, of_draw = [], [], np.empty(mixture.n_draws), []
     drawn_values: dict[tuple[str, str], list[np.ndarray]] = {}
@@ -100,7 +100,7 @@ def draw_ragged(mixture: MixtureNumbers, rng: np.random.Generator) -> RaggedComp
     return RaggedComponents(draw, label, np.array(weights), np.array(sizes), new_weight, parameters)
 
 
-def draw_of_rows(mixture: MixtureNumbers, rng: np.random.Generator) -> Parameters:
+def draw_of_rows(mixture: DrawNumbers, rng: np.random.Generator) -> Parameters:
     """Draw for each row, in every draw, the parameters of its cluster: (n_draws, n, ...) arrays."""
     parameters: Parameters = {}
     for s, partition in enumerate(mixture.partitions()):

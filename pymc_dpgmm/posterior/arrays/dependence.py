@@ -6,15 +6,14 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import logsumexp
 
-from pymc_dpgmm.posterior.arrays.measures import draw_measure
-from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers, Partition
+from pymc_dpgmm.posterior.arrays.mixtures import DrawNumbers, Partition
 
 # A column varies if its numbers differ by more than this share of the largest one.
 ROUNDING = 1e-12
 
 
 def mutual_information(
-    mixture: MixtureNumbers,
+    mixture: DrawNumbers,
     columns: Sequence[tuple[int, int]],
     n_rows: int,
     rng: np.random.Generator,
@@ -27,7 +26,7 @@ def mutual_information(
 
     Parameters
     ----------
-    mixture : MixtureNumbers
+    mixture : DrawNumbers
     columns : sequence of (view, column)
     n_rows : int
         Rows behind each mean.
@@ -61,7 +60,7 @@ def _of_draw(
     partition: Partition, columns: Sequence[tuple[int, int]], n_rows: int, rng: np.random.Generator
 ) -> np.ndarray:
     """Return the mutual information of pairs of columns, (q, q), under a draw of the mixing measure."""
-    measure = draw_measure(rng, partition)
+    measure = partition.draw_measure(rng)
     weights = measure.weights[0] / measure.weights[0].sum()
     labels = rng.choice(len(weights), size=n_rows, p=weights)
     with np.errstate(divide="ignore"):

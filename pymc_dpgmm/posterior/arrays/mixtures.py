@@ -1,8 +1,8 @@
 """Draws of a mixture as arrays, and the posterior of cluster parameters given the partition of each draw."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy.sparse import csr_array, vstack
@@ -120,9 +120,9 @@ class ViewDraws:
             values.append(np.asarray(of_draw.todense() if is_sparse(of_draw) else of_draw)[of_rows])
         return np.concatenate(values)
 
-    def table(self, new: Any) -> "_DrawTable":
+    def table(self, new: Any) -> "_LabelledTable":
         """Return the data of the draws, and new rows, in the representation of the family."""
-        return _DrawTable(self, new)
+        return _LabelledTable(self, new)
 
     def base(self, s: int = 0, given: Mapping[str, Any] | None = None) -> BaseMeasure:
         """Return the base measure of a draw, for the rows of the data or for new rows with ``given``."""
@@ -161,16 +161,16 @@ class Clusters:
 
     Parameters
     ----------
-    table : _DrawTable
+    table : DrawTable
         Data and parameters.
     sums : NamedTuple
-        Sufficient statistics of the K clusters, and of one without rows.
+        Sufficient statistics of the K clusters, and of one without rows. They are copied.
     """
 
-    def __init__(self, table: "_DrawTable", sums: Any) -> None:
+    def __init__(self, table: "DrawTable", sums: Any) -> None:
         self.view, self.family, self._component = table.view, table.family, table.family.component
         self._table, self._params, self._origin = table, table.table.shifted, table.table.origin
-        self._sums = sums
+        self._sums = type(sums)(*(field.copy() for field in sums))
 
     def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Draw the parameters of all clusters: arrays (K, ...)."""
@@ -233,6 +233,21 @@ class Clusters:
         return data.table.predictives(self._sums, data.n_rows, data.n_new, data.all_absent)
 
 
+class Measure(NamedTuple):
+    """A draw of the mixing measure: all weights and parameters.
+
+    Parameters
+    ----------
+    weights : (G, K + J) float64 array
+        Weights of the K clusters with rows and of J without: one line for each group, or one for new rows.
+    drawn : list of dict
+        Parameters of these clusters, for each view.
+    """
+
+    weights: np.ndarray
+    drawn: list[dict[str, np.ndarray]]
+
+
 class Partition(NamedTuple):
     """One draw: canonical labels (n,), cluster sizes (K,), the posterior of weights, and each view's clusters."""
 
@@ -242,41 +257,47 @@ class Partition(NamedTuple):
     seats: Seats
     views: list[Clusters]
 
+    def draw_measure(self, rng: np.random.Generator, *, of_groups: bool = False) -> Measure:
+        """Draw the mixing measure from its posterior given the partition.
 
-class MixtureNumbers(NamedTuple):
-    """All draws of a mixture, chains one after the other.
+        Clusters without rows have parameters from the base measure, and weights by stick-breaking. The weights are
+        those of new rows or, with ``of_groups``, those of every group.
+        """
+        weights = self.seats.draw_all(rng) if of_groups else self.seats.draw_of_new(rng)[None, :]
+        n_new = weights.shape[1] - len(self.sizes)
+        return Measure(weights, [view.draw_with_new(rng, n_new) for view in self.views])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DrawNumbers:
+    """All draws of a mixture as arrays, chains one after the other. Each kind of draws says what it has of them.
 
     Parameters
     ----------
-    labels : (n_draws, n) integer array
     seats : callable
         Returns the posterior of the weights in a draw, given the number of the draw, its canonical labels (n,),
         cluster sizes (K,), and the labels as they were drawn.
     views : sequence of ViewDraws
-    group : (n,) int64 array, optional
-        The group of each row, if weights differ between groups.
-    used : sequence of int, optional
-        Numbers of the draws that are used, by default all.
+    used : sequence of int
+        Numbers of the draws that are used.
     """
 
-    labels: np.ndarray
     seats: Callable[[int, np.ndarray, np.ndarray, np.ndarray], Seats]
     views: Sequence[ViewDraws]
-    group: np.ndarray | None = None
-    used: Sequence[int] | None = None
+    used: Sequence[int]
 
     @property
     def n_draws(self) -> int:
-        """Number of draws of all chains, or of those that are used."""
-        return len(self.labels) if self.used is None else len(self.used)
+        """Number of draws of all chains that are used."""
+        return len(self.used)
 
-    def at_most(self, n_draws: int) -> "MixtureNumbers":
+    def at_most(self, n_draws: int) -> Self:
         """Return up to ``n_draws`` of the draws, spread over all of them."""
-        return self._replace(used=spread(self.n_draws, n_draws))
+        return replace(self, used=spread(self.n_draws, n_draws))
 
-    def only(self, names: Collection[str]) -> "MixtureNumbers":
+    def only(self, names: Collection[str]) -> Self:
         """Return the draws with the views of these names only."""
-        return self._replace(views=[view for view in self.views if view.name in names])
+        return replace(self, views=[view for view in self.views if view.name in names])
 
     def partitions(self, new: Sequence[Any] | None = None) -> Iterator[Partition]:
         """Yield the partition of each draw with its clusters.
@@ -286,9 +307,28 @@ class MixtureNumbers(NamedTuple):
         new : sequence of (m, c) arrays, optional
             New rows in each view, put into the representation of the data.
         """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MixtureNumbers(DrawNumbers):
+    """Draws with labels.
+
+    Parameters
+    ----------
+    labels : (n_draws, n) integer array
+    group : (n,) int64 array, optional
+        The group of each row, if weights differ between groups.
+    """
+
+    labels: np.ndarray
+    group: np.ndarray | None = None
+
+    def partitions(self, new: Sequence[Any] | None = None) -> Iterator[Partition]:
+        """Yield the partition of each draw with its clusters, whose labels are canonical."""
         rows = [None] * len(self.views) if new is None else new
         tables = [view.table(x) for view, x in zip(self.views, rows, strict=True)]
-        for s in range(len(self.labels)) if self.used is None else self.used:
+        for s in self.used:
             drawn = self.labels[s]
             labels, n_clusters = canonical_labels(drawn)
             sizes = np.bincount(labels, minlength=n_clusters)
@@ -318,8 +358,11 @@ def family_of_new(view: ViewDraws, new: np.ndarray) -> tuple[Family, np.ndarray 
     return view.family, absent
 
 
-class _DrawTable:
-    """Data of a view and new rows in the representation of the family, rebuilt only where a draw changes them."""
+class DrawTable:
+    """What is summed up of a view, and new rows, in the representation of the family: what clusters are made of.
+
+    ``table`` is made at the first draw.
+    """
 
     def __init__(self, view: ViewDraws, new: Any) -> None:
         self.view, self.family, self._new = view, view.family, new
@@ -328,9 +371,16 @@ class _DrawTable:
         self.all_absent: np.ndarray | None = None
         self.absent: np.ndarray | None = None
         self.table: Any = None
-        self._numbers: Any = None
         if new is not None and not is_sparse(new):
             self.family, self.absent = family_of_new(view, new)
+
+
+class _LabelledTable(DrawTable):
+    """Data of a view and new rows, rebuilt only where a draw changes them."""
+
+    def __init__(self, view: ViewDraws, new: Any) -> None:
+        super().__init__(view, new)
+        self._numbers: Any = None
 
     def at(self, s: int, labels: np.ndarray, sizes: np.ndarray) -> Clusters:
         """Return the clusters of a draw, with canonical labels and their sizes."""
@@ -356,8 +406,7 @@ class _DrawTable:
         if len(sizes) + 1 > self.table.capacity:
             self.table.resize(len(sizes) + 1)
         self.table.sum_up(labels, np.append(sizes, 0))
-        sums = self.table.sums(0, len(sizes) + 1)
-        return Clusters(self, type(sums)(*(field.copy() for field in sums)))
+        return Clusters(self, self.table.sums(0, len(sizes) + 1))
 
     def _with_new(self, values: Any) -> Any:
         if self._new is None:

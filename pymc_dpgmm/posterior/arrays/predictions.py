@@ -22,8 +22,7 @@ import numpy as np
 from scipy.special import logsumexp, softmax
 
 from pymc_dpgmm.families.contract.component import Drawn
-from pymc_dpgmm.posterior.arrays.measures import Measure, draw_measure
-from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers, Partition, ViewDraws
+from pymc_dpgmm.posterior.arrays.mixtures import DrawNumbers, Measure, Partition, ViewDraws
 from pymc_dpgmm.posterior.arrays.partitions import shares_of_reference
 from pymc_dpgmm.tables.checks import is_sparse
 
@@ -113,7 +112,7 @@ class _Rows:
         return total
 
 
-def log_densities(mixture: MixtureNumbers, new: Sequence[Unknown]) -> np.ndarray:
+def log_densities(mixture: DrawNumbers, new: Sequence[Unknown]) -> np.ndarray:
     """Return log posterior predictive densities of what is known of each row: (m,)."""
     rows = _Rows(mixture.views, new)
     total = np.full(rows.n_rows, -np.inf)
@@ -130,7 +129,7 @@ class Membership(NamedTuple):
     log_density: np.ndarray
 
 
-def membership_of(mixture: MixtureNumbers, new: Sequence[Unknown], reference: np.ndarray) -> Membership:
+def membership_of(mixture: DrawNumbers, new: Sequence[Unknown], reference: np.ndarray) -> Membership:
     """Return the probabilities that m new rows belong to the clusters of a reference (n,), given what is known."""
     n_clusters, rows = int(reference.max()) + 1, _Rows(mixture.views, new)
     # Draws condition on the data alone. Weights by the density of the new row make them condition on it too.
@@ -166,12 +165,12 @@ def _answer(log_known: np.ndarray, means: np.ndarray, curves: np.ndarray, probab
     """Return the result from conditional means, and those of random measures, of all draws: (S, m, ...)."""
     weights, effective = _normalized(log_known)
     shape = weights.shape + (1,) * (means.ndim - 2)
-    limits = np.quantile(curves, _tails(probability), axis=0)
+    limits = np.quantile(curves, tails(probability), axis=0)
     return Answer(np.sum(weights.reshape(shape) * means, axis=0), limits[0], limits[1], effective)
 
 
 def means_given(
-    mixture: MixtureNumbers, new: Sequence[Unknown], probability: float, rng: np.random.Generator
+    mixture: DrawNumbers, new: Sequence[Unknown], probability: float, rng: np.random.Generator
 ) -> Answer:
     """Return means of what is asked given what is known, with bands of the conditional mean: (m, q).
 
@@ -190,7 +189,7 @@ def means_given(
             for clusters, each in zip(partition.views, new, strict=True)
         ]
         means[s] = _mean_over_clusters(log_joint, _means(partition, new, predictives))
-        measure = draw_measure(rng, partition)
+        measure = partition.draw_measure(rng)
         log_joint = rows.log_joint_given(partition, measure)
         curves[s] = _mean_over_clusters(log_joint, _means(partition, new, measure.drawn))
     found = _answer(log_known, means.real, curves.real, probability)
@@ -198,7 +197,7 @@ def means_given(
         return found
     weights, effective = _normalized(log_known)
     mean = np.sum(weights[:, :, None] * means, axis=0)
-    lower, upper = quantiles_about(np.angle(mean), np.angle(curves), _tails(probability))
+    lower, upper = quantiles_about(np.angle(mean), np.angle(curves), tails(probability))
     numbers = found.mean, found.lower, found.upper
     mean, lower, upper = (
         np.where(circular, own, other) for own, other in zip((np.angle(mean), lower, upper), numbers, strict=True)
@@ -206,7 +205,7 @@ def means_given(
     return Answer(mean, lower, upper, effective)
 
 
-def curves_given(mixture: MixtureNumbers, new: Sequence[Unknown], rng: np.random.Generator) -> np.ndarray:
+def curves_given(mixture: DrawNumbers, new: Sequence[Unknown], rng: np.random.Generator) -> np.ndarray:
     """Return expected entries of what is asked under a draw of the random measure from each partition: (S, m, q).
 
     What is drawn does not depend on the rows.
@@ -214,13 +213,13 @@ def curves_given(mixture: MixtureNumbers, new: Sequence[Unknown], rng: np.random
     rows = _Rows(mixture.views, new)
     curves = np.empty((mixture.n_draws, rows.n_rows, sum(len(each.asked) for each in new)))
     for s, partition in enumerate(mixture.partitions(rows.values)):
-        measure = draw_measure(rng, partition)
+        measure = partition.draw_measure(rng)
         log_joint = rows.log_joint_given(partition, measure)
         curves[s] = _mean_over_clusters(log_joint, _means(partition, new, measure.drawn))
     return curves
 
 
-def _is_circular(mixture: MixtureNumbers, new: Sequence[Unknown]) -> np.ndarray:
+def _is_circular(mixture: DrawNumbers, new: Sequence[Unknown]) -> np.ndarray:
     """Tell which of the columns that are asked for are directions: (q,)."""
     flags = [
         np.full(len(each.asked), view.family.component.is_circular)
@@ -237,7 +236,8 @@ def quantiles_about(centre: np.ndarray, angles: np.ndarray, shares: Sequence[flo
     return centre + np.quantile(np.angle(np.exp(1j * (angles - centre))), shares, axis=0)
 
 
-def _tails(probability: float) -> list[float]:
+def tails(probability: float) -> list[float]:
+    """Return the quantiles that bound what has this probability, with equal tails."""
     return [0.5 - 0.5 * probability, 0.5 + 0.5 * probability]
 
 
@@ -254,13 +254,13 @@ def _means(partition: Partition, new: Sequence[Unknown], parameters: Sequence[Dr
 
 
 def draws_given(
-    mixture: MixtureNumbers, new: Sequence[Unknown], n: int, rng: np.random.Generator
+    mixture: DrawNumbers, new: Sequence[Unknown], n: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw what is asked given what is known.
 
     Parameters
     ----------
-    mixture : MixtureNumbers
+    mixture : DrawNumbers
     new : sequence of Unknown
     n : int
         Number of draws of each row.
@@ -315,7 +315,7 @@ def _stratified(rng: np.random.Generator, weights: np.ndarray, n: int) -> np.nda
 
 
 def densities_given(
-    mixture: MixtureNumbers,
+    mixture: DrawNumbers,
     new: Sequence[Unknown],
     points: np.ndarray,
     probability: float,
@@ -338,7 +338,7 @@ def densities_given(
         clusters = partition.views[asking]
         others = rows.log_joint(partition, without=asking)
         log_known[s], means[s] = _density(others, clusters.log_predictives(), known, n_points)
-        measure = draw_measure(rng, partition)
+        measure = partition.draw_measure(rng)
         others = rows.log_joint_given(partition, measure, without=asking)
         of_view = clusters.log_densities(measure.drawn[asking], values[asking])
         _, curves[s] = _density(others, of_view, known, n_points)

@@ -1,6 +1,7 @@
 """Clusters matched across draws: their weights in groups, words of topics, and held-out documents."""
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from scipy.special import logsumexp
 
 from pymc_dpgmm.native.arithmetic import Bits, uniform
 from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, bits_of_generator, c_function, inlined, shifted
-from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers
+from pymc_dpgmm.posterior.arrays.mixtures import DrawNumbers
 from pymc_dpgmm.posterior.arrays.seats import GroupedSeats
 
 
@@ -92,7 +93,7 @@ class GroupWeights(NamedTuple):
 
 
 def group_weights_of(
-    mixture: MixtureNumbers, reference: np.ndarray, probability: float, rng: np.random.Generator
+    mixture: DrawNumbers, reference: np.ndarray, probability: float, rng: np.random.Generator
 ) -> GroupWeights:
     """Return the weights of the clusters in every group; clusters of draws are matched to a reference (n,).
 
@@ -145,7 +146,7 @@ class TopicWords(NamedTuple):
     overlap: np.ndarray
 
 
-def topic_words_of(mixture: MixtureNumbers, words: sparse.csr_array, reference: np.ndarray) -> TopicWords:
+def topic_words_of(mixture: DrawNumbers, words: sparse.csr_array, reference: np.ndarray) -> TopicWords:
     """Return the probabilities of words in topics; topics of draws are matched to a reference (n,).
 
     ``words`` (n, V) are the counts of each word in each row.
@@ -318,7 +319,7 @@ class HeldOut(NamedTuple):
 
 
 def held_out(
-    mixture: MixtureNumbers,
+    mixture: DrawNumbers,
     words: np.ndarray,
     starts: np.ndarray,
     draws: np.ndarray,
@@ -336,17 +337,14 @@ def held_out(
     ValueError
         If documents differ in their concentration, so that a new one has none.
     """
-    some = mixture._replace(
-        labels=mixture.labels[draws], seats=lambda s, *given: mixture.seats(int(draws[s]), *given)
-    )
     (view,) = mixture.views
     data = np.asarray(view.data(0))[:, 0].astype(np.int64)
     n_reference = int(reference.max()) + 1
     log_p, weights = [], []
-    for partition in some.only([]).partitions():
+    for partition in replace(mixture, used=draws.tolist()).only([]).partitions():
         seats = partition.seats
         assert isinstance(seats, GroupedSeats)
-        eta = np.asarray(view.params(int(draws[partition.draw])).a)[0]
+        eta = np.asarray(view.params(partition.draw).a)[0]
         shares = seats.draw_shares(rng)
         counts = np.zeros((len(shares), len(eta)))
         np.add.at(counts, (partition.labels, data), 1.0)

@@ -22,6 +22,7 @@ from pymc_dpgmm.posterior.plots.panels import (
     rows_shown,
 )
 from pymc_dpgmm.posterior.plots.shared import OF_BAR, dense, names_of_clusters, points, random_shifts, style
+from pymc_dpgmm.posterior.reading import read_labelled
 from pymc_dpgmm.tables.checks import listed
 
 # Points of the unit circle, to be mapped to an ellipse.
@@ -82,7 +83,7 @@ def plot_clusters(
     """
     plt = pyplot()
     check_probability(probability)
-    draws = MixtureDraws(idata, name, model)
+    draws = read_labelled(idata, name, model)
     rows = _Rows(draws, draws.sole(), partition, np.random.default_rng(random_seed))
     if rows.regression is not None:
         figure = _draw_regressions(plt, ax, rows, columns)

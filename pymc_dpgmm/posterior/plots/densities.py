@@ -6,12 +6,11 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.posterior.density import coordinate_of, density_of
-from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.plots.figures import COLORS, GREY, make_axes, pyplot
 from pymc_dpgmm.posterior.plots.panels import column_labels, name_ticks, places
 from pymc_dpgmm.posterior.plots.shared import MOST_BARS, OF_BAR, count_ticks
-from pymc_dpgmm.posterior.processes import density_of_process
+from pymc_dpgmm.posterior.points import coordinate_of
+from pymc_dpgmm.posterior.reading import read_labelled
 from pymc_dpgmm.tables.checks import listed
 
 _BINS, _MOST_BINS = 30, 150
@@ -62,9 +61,9 @@ def plot_density(
     >>> figure = dp.plot_density(idata, "y", random_seed=1)
     """
     plt = pyplot()
-    draws = MixtureDraws(idata, name, model, group)
+    draws = read_labelled(idata, name, model, group)
     if draws.has_atoms:
-        result = density_of_process(idata, draws, x, probability, random_seed, model)
+        result = draws.density(x, None, None, probability, random_seed)
         figure, (axes,) = make_axes(plt, ax, (7, 4))
         (observed,) = result.attrs["columns"]
         data = idata["observed_data"].dataset[observed].to_numpy()
@@ -81,7 +80,7 @@ def plot_density(
         )
     # By their names: where these are numbers, a position would be the name of another column.
     columns_or_all = None if len(chosen) == view.d else [names[j] for j in chosen]
-    result = density_of(draws, x, columns_or_all, given, probability, random_seed)
+    result = draws.density(x, columns_or_all, given, probability, random_seed)
     data = view.column_values(chosen, draws.numbers.n_draws, draws.rows_of_group(group))
     label = "draws of the rows" if view.is_drawn else "data" if given is None else "all data, whatever is given"
     figure, (axes,) = make_axes(plt, ax, (7, 4))

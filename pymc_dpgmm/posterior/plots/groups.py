@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pymc as pm
 
-from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.plots.figures import COLORS, GREY, make_axes, pyplot
 from pymc_dpgmm.posterior.plots.panels import column_labels, name_ticks, rows_shown
 from pymc_dpgmm.posterior.plots.shared import (
@@ -17,6 +16,7 @@ from pymc_dpgmm.posterior.plots.shared import (
     points,
     random_shifts,
 )
+from pymc_dpgmm.posterior.reading import read_labelled
 from pymc_dpgmm.posterior.topics import group_weights, topics
 from pymc_dpgmm.tables.checks import check_count, listed
 
@@ -63,7 +63,7 @@ def plot_groups(
     >>> figure = dp.plot_groups(idata, "y")
     """
     plt = pyplot()
-    draws = MixtureDraws(idata, name, model)
+    draws = read_labelled(idata, name, model)
     view = draws.sole()
     if draws.groups is None:
         raise ValueError(f"the rows of {draws.labels_name} have no groups: use plot_clusters")

@@ -11,11 +11,11 @@ from pymc_dpgmm.posterior.arrays.partitions import posterior_pmf
 from pymc_dpgmm.posterior.chains import chain_differences
 from pymc_dpgmm.posterior.co_clustering import MOST_BYTES, co_clustering_of, positions_of
 from pymc_dpgmm.posterior.draws import check_probability, drawn_labels
-from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.n_clusters import n_clusters_of
 from pymc_dpgmm.posterior.plots.figures import COLORS, GREY, make_axes, pyplot
 from pymc_dpgmm.posterior.plots.shared import MOST_NAMED, count_ticks, style
 from pymc_dpgmm.posterior.point_partition import reference_of
+from pymc_dpgmm.posterior.reading import read_labelled
 from pymc_dpgmm.posterior.stored import UnknownPriorError
 from pymc_dpgmm.tables.checks import check_count
 
@@ -105,9 +105,9 @@ def plot_n_clusters(
     >>> figure = dp.plot_n_clusters(idata, "y")
     """
     plt = pyplot()
-    draws = MixtureDraws(idata, name, model)
+    draws = read_labelled(idata, name, model)
     try:
-        pmf = n_clusters_of(draws, model, random_seed)
+        pmf = n_clusters_of(draws, random_seed)
     except UnknownPriorError:
         shares = np.trim_zeros(posterior_pmf(draws.numbers.labels)[1:], "b")
         numbers = np.arange(1, len(shares) + 1)

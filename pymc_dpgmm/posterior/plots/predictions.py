@@ -7,16 +7,16 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 
-from pymc_dpgmm.posterior.arrays.density import grid
-from pymc_dpgmm.posterior.chunked import mixture_draws
 from pymc_dpgmm.posterior.draws import check_probability
-from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.plots.figures import COLORS, GREY, make_axes, pyplot
 from pymc_dpgmm.posterior.plots.panels import name_ticks
 from pymc_dpgmm.posterior.plots.shared import text_of_legend
+from pymc_dpgmm.posterior.points import grid
 from pymc_dpgmm.posterior.predict import check_kind, densities_of, means_of, quantiles_of
-from pymc_dpgmm.posterior.questions import Column, Question, chosen_columns, read_question
+from pymc_dpgmm.posterior.protocol import Draws
+from pymc_dpgmm.posterior.questions import Column, Question, read_question
+from pymc_dpgmm.posterior.reading import read_draws
 from pymc_dpgmm.tables.names import as_text, coordinates
 
 # Points of the curve, and the largest numbers of rows that are shown and of draws that are used.
@@ -81,7 +81,7 @@ def plot_predict(
     """
     plt = pyplot()
     check_probability(probability)
-    draws = mixture_draws(idata, name, model, group)
+    draws = read_draws(idata, name, model, group)
     draws.refuse_atoms("dp.plot_predict")
     known, position = _one(draws, along)
     if new is None:
@@ -156,16 +156,16 @@ def _draw_probabilities(
     axes.legend(frameon=False)
 
 
-def _one(draws: MixtureDraws, along: Any) -> tuple[NamedView, int]:
+def _one(draws: Draws, along: Any) -> tuple[NamedView, int]:
     """Return the view and the position of the column on the horizontal axis."""
-    chosen = [(name, j) for name, own in chosen_columns(draws, along).items() for j in own]
+    chosen = [(name, j) for name, own in draws.chosen_columns(along).items() for j in own]
     if len(chosen) != 1:
         raise ValueError(f"along must be one column, got {along!r}, which is {len(chosen)}")
     ((name, position),) = chosen
     return next(view for view in draws.views if view.name == name), position
 
 
-def _along(draws: MixtureDraws, view: NamedView, position: int) -> Any:
+def _along(draws: Draws, view: NamedView, position: int) -> Any:
     """Return rows over the range of one column, of which nothing else is known."""
     levels = Column(view, position, "").levels
     # Codes would be taken for levels.
@@ -188,7 +188,7 @@ def _values(question: Question, view: NamedView, position: int) -> np.ndarray:
 
 
 def _data(
-    draws: MixtureDraws, first: tuple[NamedView, int], second: tuple[NamedView, int], of_rows: Any
+    draws: Draws, first: tuple[NamedView, int], second: tuple[NamedView, int], of_rows: Any
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the data of two columns in some rows, if both are observed row by row."""
     views = [view for view, _ in (first, second)]

@@ -10,8 +10,8 @@ import pytest
 from drawn import results
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.plots.panels import separation
+from pymc_dpgmm.posterior.reading import read_labelled
 
 mpl.use("Agg")
 
@@ -290,13 +290,13 @@ def test_columns_that_a_user_chooses_are_shown():
 def test_separation_is_the_share_of_variance_between_clusters():
     table = columns_of(4)
     table.iloc[3, 0] = np.nan
-    view = MixtureDraws(fitted(dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0), table), "y").sole()
+    view = read_labelled(fitted(dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0), table), "y").sole()
     found = separation(view, view.data(0, completed=False), TRUTH)
     for j, column in enumerate(table):
         own = table[column].dropna()
         middle = own.groupby(TRUTH[own.index]).transform("mean")
         assert found[j] == pytest.approx(((middle - own.mean()) ** 2).sum() / ((own - own.mean()) ** 2).sum())
-    categorical = MixtureDraws(categories(), "y").sole()
+    categorical = read_labelled(categories(), "y").sole()
     shares = separation(categorical, categorical.data(0), TRUTH)
     assert shares[1] == pytest.approx(1.0)
     assert shares[0] < 0.2
@@ -307,7 +307,7 @@ def test_rows_of_counts_may_be_sparse():
 
     counts = RNG.poisson(np.where(TRUTH[:, None] == np.arange(9) % 3, 9.0, 1.0))
     dense, sparse = (fitted(dp.DirichletMultinomial(1.0), own) for own in (counts, csr_array(counts)))
-    views = [MixtureDraws(idata, "y").sole() for idata in (dense, sparse)]
+    views = [read_labelled(idata, "y").sole() for idata in (dense, sparse)]
     shares = [separation(view, view.data(0), TRUTH) for view in views]
     np.testing.assert_allclose(*shares, atol=1e-12)
     figure = dp.plot_clusters(sparse, "y", TRUTH)
