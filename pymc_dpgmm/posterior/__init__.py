@@ -10,12 +10,11 @@ from pymc_dpgmm.posterior.credible_ball import credible_ball
 from pymc_dpgmm.posterior.density import density, membership
 from pymc_dpgmm.posterior.dependence import dependence, log_density
 from pymc_dpgmm.posterior.diagnostics import partition_diagnostics
-from pymc_dpgmm.posterior.log_likelihood import log_likelihood
+from pymc_dpgmm.posterior.log_likelihood import log_likelihood, sample_replicates
 from pymc_dpgmm.posterior.n_clusters import n_clusters
 from pymc_dpgmm.posterior.new_rows import sample_new_rows
 from pymc_dpgmm.posterior.point_partition import point_partition
 from pymc_dpgmm.posterior.predict import predict
-from pymc_dpgmm.posterior.replicates import sample_replicates
 from pymc_dpgmm.posterior.sensitivity import sensitivity
 from pymc_dpgmm.posterior.summary import MixtureSummary, summary
 from pymc_dpgmm.posterior.topics import group_weights, held_out_log_likelihood, topics

@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from pymc_dpgmm.posterior.arrays.certainty import certainty_of_rows, shares_of_companions
-from pymc_dpgmm.posterior.arrays.partitions import canonical_draws
-from pymc_dpgmm.posterior.draws import DrawnLabels, Reference, drawn_labels
+from pymc_dpgmm.posterior.arrays.partitions import canonical_draws, certainty_of_rows, shares_of_companions
+from pymc_dpgmm.posterior.draws import drawn_labels
 from pymc_dpgmm.posterior.point_partition import reference_of
 
 
@@ -57,12 +56,8 @@ def certainty(idata: Any, name: str, reference: Any = None) -> xr.Dataset:
     array([0.25, 0.25, 0.  , 0.5 ])
     """
     drawn = drawn_labels(idata, name)
-    return certainty_of(drawn, reference_of(drawn, reference))
-
-
-def certainty_of(drawn: DrawnLabels, reference: Reference) -> xr.Dataset:
-    """Return the result of :func:`certainty` for draws that have been read already."""
-    labels, names = reference.labels, reference.names
+    clusters = reference_of(drawn, reference)
+    labels, names = clusters.labels, clusters.names
     # No other cluster is -1, or no text.
     names = np.append(names, -1 if names.dtype.kind in "iu" else "")
     draws, rows = canonical_draws(drawn.rows), np.arange(len(labels))
@@ -71,7 +66,7 @@ def certainty_of(drawn: DrawnLabels, reference: Reference) -> xr.Dataset:
     second = np.argmax(shares, axis=1) if shares.shape[1] > 1 else np.full(len(labels), -1)
     return xr.Dataset(
         {
-            "labels": (drawn.row, reference.named),
+            "labels": (drawn.row, clusters.named),
             "certainty": (drawn.row, of_rows),
             "second": (drawn.row, names[second.astype(np.int64)]),
             "second_certainty": (drawn.row, np.maximum(shares[rows, second], 0.0)),

@@ -6,8 +6,12 @@ import numpy as np
 import xarray as xr
 
 from pymc_dpgmm.native.threads import Threads, available_threads
-from pymc_dpgmm.posterior.arrays.certainty import certainty_of_rows, shares_of_companions
-from pymc_dpgmm.posterior.arrays.partitions import canonical_draws, central
+from pymc_dpgmm.posterior.arrays.partitions import (
+    canonical_draws,
+    central,
+    certainty_of_rows,
+    shares_of_companions,
+)
 from pymc_dpgmm.posterior.draws import DrawnLabels, Reference, checked_partition, drawn_labels
 
 # Draws of a chain that are looked at, spread over all.
@@ -131,13 +135,8 @@ def words_where_apart(drawn: DrawnLabels, canonical: np.ndarray, references: np.
     labels = finest(references)
     if drawn.shape[0] * drawn.n * (int(labels.max()) + 1) > _MOST_NUMBERS:
         return None
-    return words_for(differences_of(drawn, drawn.by_chain(canonical), labels), drawn)
-
-
-def words_for(found: xr.Dataset, drawn: DrawnLabels) -> str:
-    """Return a sentence that names the clusters in which chains differ most, or ""."""
-    labels, difference = found["reference"].to_numpy(), found["difference"].to_numpy()
-    sizes = found["size"].to_numpy()
+    found = differences_of(drawn, drawn.by_chain(canonical), labels)
+    difference, sizes = found["difference"].to_numpy(), found["size"].to_numpy()
     of_clusters = np.bincount(labels, difference) / sizes
     order = np.argsort(-of_clusters * sizes, kind="stable")
     worst = [k for k in order if of_clusters[k] > _WORTH_NAMING][:_MOST_NAMED]

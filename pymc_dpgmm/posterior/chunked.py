@@ -13,7 +13,7 @@ from pymc_dpgmm.chunked.records import from_dataset, has_labels
 from pymc_dpgmm.families import BASE_MEASURES, FAMILIES
 from pymc_dpgmm.integration.variables.records import parse_numbers
 from pymc_dpgmm.posterior.arrays.mixtures import constant
-from pymc_dpgmm.posterior.arrays.partitions import shares_of_reference
+from pymc_dpgmm.posterior.arrays.partitions import shared_rows, shares_of_reference
 from pymc_dpgmm.posterior.arrays.sums import SummedNumbers
 from pymc_dpgmm.posterior.draws import DrawnLabels, Reference, read_records, with_chains_and_draws
 from pymc_dpgmm.posterior.mixtures import FamilyDraws
@@ -62,9 +62,7 @@ class ChunkedDraws(FamilyDraws):
             family=FAMILIES[record["family"]],
             d=int(record["columns"]),
             n_labels=int(record["rows"]),
-            parameters={
-                field: source.find(f"{field} of {name}", where) for field, where in record["parameters"].items()
-            },
+            parameters=source.parameters(name, record["parameters"]),
             given={field: parse_numbers(where) for field, where in record["given"].items()},
             # The rows are not in memory: ranges of the columns stand in for them.
             observed=constant(parse_numbers(record["ranges"])),
@@ -329,8 +327,7 @@ def shared_in_chunk(values: np.ndarray, first_row: int, message: Any) -> list[np
     counts = []
     for draw in drawn:
         n_labels = _n_labels(draw)
-        pairs = labels * n_labels + labels_of_chunk(values, first_row, *draw)
-        counts.append(np.bincount(pairs, minlength=n_reference * n_labels).reshape(n_reference, n_labels))
+        counts.append(shared_rows(labels, n_reference, labels_of_chunk(values, first_row, *draw), n_labels))
     return counts
 
 

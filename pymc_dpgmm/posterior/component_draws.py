@@ -121,19 +121,15 @@ def aligned_components(
     Clusters of a point partition that are none of their own are NaN, and those that a user wrote are kept as they
     are.
     """
-    components = draw_aligned(draws.numbers, reference.labels, rng, mean_weights=mean_weights)
+    found, drawn = draw_aligned(draws.numbers, reference.labels, rng, mean_weights=mean_weights)
     by_chain = draws.drawn.by_chain
     each, dim, sizes = ("chain", "draw"), draws.cluster_dim(), np.bincount(reference.labels)
-    variables: dict[str, Any] = {
-        "weight": ((*each, dim), by_chain(components.weight)),
-        "overlap": ((*each, dim), by_chain(components.overlap)),
-        "purity": ((*each, dim), by_chain(components.purity)),
-        "new_weight": (each, by_chain(components.new_weight)),
-        "other_weight": (each, by_chain(components.other_weight)),
+    variables = {
+        key: ((*each, dim) if values.ndim == 2 else each, by_chain(values)) for key, values in found.items()
     }
     coords = draws.drawn.per_draw() | draws.drawn.coords()
     coords |= {dim: reference.names, "size": (dim, sizes), "reference": (draws.row, reference.named)}
-    parameters = {key: by_chain(values) for key, values in components.parameters.items()}
+    parameters = {key: by_chain(values) for key, values in drawn.items()}
     aligned = _with_parameters(draws, (*each, dim), parameters, variables, coords)
     return _of_their_own(aligned, dim) if reference.is_found else aligned
 
@@ -195,20 +191,20 @@ def row_parameters(
 
 def ragged_components(draws: Draws, rng: np.random.Generator) -> xr.Dataset:
     """Return draws of all clusters of all draws."""
-    components, per_draw = draw_ragged(draws.numbers, rng), draws.drawn.per_draw()
-    chains, positions = np.divmod(components.draw, draws.drawn.shape[1])
+    (found, new_weight, parameters), per_draw = draw_ragged(draws.numbers, rng), draws.drawn.per_draw()
+    chains, positions = np.divmod(found["draw"], draws.drawn.shape[1])
     coords: dict[str, Any] = {
-        "component": np.arange(len(components.draw)),
-        "label": ("component", components.label),
+        "component": np.arange(len(chains)),
+        "label": ("component", found["label"]),
         "component_chain": ("component", per_draw["chain"][chains]),
         "component_draw": ("component", per_draw["draw"][positions]),
     } | per_draw
     variables: dict[str, Any] = {
-        "weight": ("component", components.weight),
-        "size": ("component", components.size),
-        "new_weight": (("chain", "draw"), draws.drawn.by_chain(components.new_weight)),
+        "weight": ("component", found["weight"]),
+        "size": ("component", found["size"]),
+        "new_weight": (("chain", "draw"), draws.drawn.by_chain(new_weight)),
     }
-    return _with_parameters(draws, ("component",), components.parameters, variables, coords)
+    return _with_parameters(draws, ("component",), parameters, variables, coords)
 
 
 def _with_parameters(
@@ -219,7 +215,6 @@ def _with_parameters(
     coords: dict[str, Any],
 ) -> xr.Dataset:
     """Add parameters to other variables. The arrays of parameters begin with the dimensions ``dims``."""
-    variables, coords = dict(variables), dict(coords)
     for view in draws.views:
         for parameter, letters in view.family.component.axes.items():
             values, dims_of_parameter = parameters[view.name, parameter], list(dims)

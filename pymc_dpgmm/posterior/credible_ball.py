@@ -2,12 +2,17 @@
 
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
-from pymc_dpgmm.posterior.arrays.credible_ball import credible_ball_around
+from pymc_dpgmm.native.threads import Threads, available_threads
+from pymc_dpgmm.posterior.arrays.losses import losses_between
+from pymc_dpgmm.posterior.arrays.partitions import distinct
 from pymc_dpgmm.posterior.arrays.point_partition import point_partition_of
 from pymc_dpgmm.posterior.draws import check_probability, checked_partition, drawn_labels
 
+# Distances that differ by no more than this are equal.
+TIED = 1e-12
 BOUNDS = ("horizontal", "vertical_upper", "vertical_lower")
 
 
@@ -71,16 +76,34 @@ def credible_ball(
         center, _ = point_partition_of(drawn.rows, loss, seed=random_seed)
     else:
         center = checked_partition("partition", partition, drawn).labels
-    ball = credible_ball_around(center, drawn.rows, probability, loss)
+    draws, shares = distinct(drawn.rows)
+    with Threads(available_threads()) as threads:
+        (distances,) = losses_between(threads, center[None, :], draws, loss)
+    order = np.argsort(distances, kind="stable")
+    reached = np.searchsorted(np.cumsum(shares[order]), probability - 1e-12)
+    radius = distances[order][min(reached, len(order) - 1)]
+    # Distances that are equal may differ by rounding.
+    (inside,) = np.nonzero(distances <= radius + TIED)
+    n_clusters = draws.max(axis=1) + 1
+    fewest, largest = n_clusters[inside].min(), n_clusters[inside].max()
+    chosen = [
+        _farthest(inside, distances),
+        _farthest(inside[n_clusters[inside] == fewest], distances),
+        _farthest(inside[n_clusters[inside] == largest], distances),
+    ]
     return xr.Dataset(
         {
-            "labels": (("bound", drawn.row), ball.labels),
-            "n_clusters": ("bound", ball.n_clusters),
-            "distance": ("bound", ball.distance),
+            "labels": (("bound", drawn.row), draws[chosen]),
+            "n_clusters": ("bound", n_clusters[chosen]),
+            "distance": ("bound", distances[chosen]),
             "center": (drawn.row, center),
-            "radius": ball.radius,
-            "probability": ball.probability,
+            "radius": radius,
+            "probability": shares[inside].sum(),
         },
         coords=drawn.coords() | {"bound": list(BOUNDS)},
         attrs={"loss": loss},
     )
+
+
+def _farthest(among: np.ndarray, distances: np.ndarray) -> int:
+    return int(among[np.argmax(distances[among] >= distances[among].max() - TIED)])

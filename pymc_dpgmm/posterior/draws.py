@@ -1,6 +1,6 @@
 """Draws of labels, read from the results of ``pm.sample``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,6 +65,22 @@ class DrawnLabels(NamedTuple):
     def at_draws(self, dataset: xr.Dataset) -> xr.Dataset:
         """Select these chains and draws from a dataset: see :func:`selected`."""
         return selected(dataset, self.per_draw(), self.labels.name)
+
+    def streams(self, seed: int) -> Callable[[int], np.random.Generator]:
+        """Return a function that maps the number of a draw to its random number generator.
+
+        The generator depends on the coordinates of chain and draw, so it stays the same if draws are selected
+        later.
+        """
+        names, shape = [np.asarray(values) for values in self.per_draw().values()], self.shape[:2]
+        if not all(values.dtype.kind in "iu" and values.min(initial=0) >= 0 for values in names):
+            names = [np.arange(length) for length in shape]
+
+        def stream(s: int) -> np.random.Generator:
+            chain, draw = np.unravel_index(s, shape)
+            return np.random.default_rng([seed, int(names[0][chain]), int(names[1][draw])])
+
+        return stream
 
     def by_chain(self, values: np.ndarray) -> np.ndarray:
         """Reshape values of all draws, (n_draws, ...), to (chain, draw, ...)."""

@@ -11,6 +11,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
+from pymc_dpgmm.integration.variables.records import dataset_of
 from pymc_dpgmm.partitions.priors import GibbsType
 from pymc_dpgmm.posterior.arrays.log_likelihood import draw_replicates, pointwise_log_likelihood
 from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers
@@ -20,7 +21,22 @@ from pymc_dpgmm.posterior.named_views import NamedView, read_atoms, read_view
 from pymc_dpgmm.posterior.points import points_of
 from pymc_dpgmm.posterior.protocol import Draws
 from pymc_dpgmm.posterior.stored import Source, StoredGroups, StoredPrior, mixtures_on, record_of
-from pymc_dpgmm.posterior.streams import SEED, shared_seed, streams_of
+
+# Name of the attribute of a variable that stores the seed of the random numbers which its log likelihoods and
+# replicates share. Leave-one-out predictive checks weight the replicates of a draw by its log likelihood, so both
+# must have the same weights and parameters of clusters. The seed is stored with whichever is computed first.
+SEED = "seed_of_clusters"
+
+
+def shared_seed(idata: Any, groups: tuple[str, ...], names: list[str], rng: np.random.Generator) -> int:
+    """Return the seed stored with a variable of these names in these groups, or else a new seed."""
+    new = int(rng.integers(2**31))
+    for group in groups:
+        there = dataset_of(idata, group)
+        for name in names:
+            if name in there and SEED in there[name].attrs:
+                return int(there[name].attrs[SEED])
+    return new
 
 
 class FamilyDraws(Draws):
@@ -222,7 +238,7 @@ class MixtureDraws(FamilyDraws):
         # Replicates of all views together serve each view.
         names, rng = [written, *(view.name for view in views)], np.random.default_rng(random_seed)
         seed = shared_seed(self._idata, ("posterior_predictive",), names, rng)
-        log_p = pointwise_log_likelihood(self.numbers, streams_of(seed, self.drawn), of)
+        log_p = pointwise_log_likelihood(self.numbers, self.drawn.streams(seed), of)
         return log_p, written, {SEED: seed}
 
     def replicates(self, name: str, rng: np.random.Generator) -> xr.Dataset:
@@ -235,7 +251,7 @@ class MixtureDraws(FamilyDraws):
         )
         self.refuse_powers("dp.sample_replicates")
         seed = shared_seed(self._idata, ("log_likelihood", "posterior_predictive"), [written], rng)
-        replicates = draw_replicates(self.numbers, streams_of(seed, self.drawn), rng, of)
+        replicates = draw_replicates(self.numbers, self.drawn.streams(seed), rng, of)
         arrays = {view.name: self._as_in_pymc(view, replicates[view.name]) for view in views}
         return xr.Dataset({key: array.assign_attrs({SEED: seed}) for key, array in arrays.items()})
 

@@ -357,10 +357,6 @@ def read_view(source: Source, name: str, record: Mapping[str, Any], n_labels: in
         raise ValueError(
             f"the family {record['family']!r} of {name} is not known: import the module that defines it"
         )
-    parameters, given = (
-        {field: source.find(f"{field} of {name}", where) for field, where in record[kind].items()}
-        for kind in ("parameters", "given")
-    )
     unit = None
     if record["has_unit"]:
         stored = source.find(f"the unit of {name}", record["unit"], lambda model: unit_in(model[name]))
@@ -382,8 +378,8 @@ def read_view(source: Source, name: str, record: Mapping[str, Any], n_labels: in
         family=FAMILIES[record["family"]],
         d=int(record["columns"]),
         n_labels=n_labels,
-        parameters=parameters,
-        given={field: numbers.at(0) for field, numbers in given.items()},
+        parameters=source.parameters(name, record["parameters"]),
+        given={field: numbers.at(0) for field, numbers in source.parameters(name, record["given"]).items()},
         observed=observed,
         has_triplets=bool(record["is_sparse"]),
         missing=missing,

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from pymc_dpgmm.posterior.arrays.certainty import certainty_of_rows
 from pymc_dpgmm.posterior.arrays.losses import check_costs
-from pymc_dpgmm.posterior.arrays.partitions import canonical_draws
+from pymc_dpgmm.posterior.arrays.partitions import canonical_draws, certainty_of_rows
 from pymc_dpgmm.posterior.arrays.point_partition import N_STARTS, point_partition_of
 from pymc_dpgmm.posterior.chains import words_where_apart
 from pymc_dpgmm.posterior.diagnostics import distances_of, worst_r_hat

@@ -6,6 +6,7 @@ is needed only for expressions that have no name in it.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,8 @@ from pymc_dpgmm.integration.variables.records import dataset_of, parse_numbers
 from pymc_dpgmm.native.special import gammaincinv
 from pymc_dpgmm.partitions.priors import GibbsType
 from pymc_dpgmm.posterior.arrays.mixtures import Numbers, constant
-from pymc_dpgmm.posterior.arrays.seats import GibbsSeats, GroupedSeats, rows_by_group
+from pymc_dpgmm.posterior.arrays.partitions import shared_rows
+from pymc_dpgmm.posterior.arrays.seats import GibbsSeats, GroupedSeats
 from pymc_dpgmm.posterior.draws import DrawnLabels, with_chains_and_draws
 from pymc_dpgmm.tables.checks import listed
 from pymc_dpgmm.tables.names import as_text
@@ -92,6 +94,15 @@ class Source:
         if "product" in where:
             return self._product(where["product"])
         return self.variable(where["variable"]) if "variable" in where else constant(parse_numbers(where))
+
+    def parameters(
+        self, name: str, where: Mapping[str, Any], expression: Callable[[str], Any] = lambda field: None
+    ) -> dict[str, Numbers]:
+        """Return the values of the parameters of a mixture or prior, by their names; see :meth:`find`."""
+        return {
+            field: self.find(f"{field} of {name}", of_field, expression(field))
+            for field, of_field in where.items()
+        }
 
     def _product(self, parts: Sequence[Mapping[str, Any]]) -> Numbers:
         """Return the product of linear functions of variables."""
@@ -164,10 +175,7 @@ class StoredPrior:
                 f"{name} has the prior {record['prior']}, which is not known: import the module that defines it"
             )
         self._prior = PRIORS[record["prior"]]()
-        self._parameters = {
-            field: source.find(f"{field} of {name}", where, _parameter_in(name, field))
-            for field, where in record["parameters"].items()
-        }
+        self._parameters = source.parameters(name, record["parameters"], partial(_parameter_in, name))
         self._is_constant = all(numbers.is_constant for numbers in self._parameters.values())
         self._kept: GibbsType | None = None
 
@@ -243,9 +251,7 @@ class StoredGroups:
     def __init__(self, source: Source, name: str, record: Mapping[str, Any], chosen: Any = None) -> None:
         self.group = parse_numbers(record["group"])
         self.names = list(record["groups"])
-        self._parameters = {
-            field: source.find(f"{field} of {name}", where) for field, where in record["parameters"].items()
-        }
+        self._parameters = source.parameters(name, record["parameters"])
         self._openers = None if record["openers"] is None else source.variable(record["openers"])
         self._chosen = None if chosen is None else self.position(chosen)
 
@@ -268,7 +274,7 @@ class StoredGroups:
         """Return the posterior of the weights of the clusters in a draw."""
         numbers = {field: np.asarray(stored.at(s), dtype=np.float64) for field, stored in self._parameters.items()}
         n_groups, n_clusters = len(self.names), len(sizes)
-        counts = rows_by_group(labels, self.group, n_groups, n_clusters)
+        counts = shared_rows(self.group, n_groups, labels, n_clusters)
         options: dict[str, Any] = {"group": self._chosen}
         if "n_topics" not in numbers:
             alpha = np.broadcast_to(numbers["alpha"], n_groups)

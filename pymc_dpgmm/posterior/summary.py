@@ -12,8 +12,7 @@ import xarray as xr
 
 from pymc_dpgmm.integration.variables.records import dataset_of
 from pymc_dpgmm.native.interrupts import imported
-from pymc_dpgmm.posterior.arrays.certainty import certainty_of_rows
-from pymc_dpgmm.posterior.arrays.partitions import canonical_draws
+from pymc_dpgmm.posterior.arrays.partitions import canonical_draws, certainty_of_rows
 from pymc_dpgmm.posterior.component_draws import LEAST_PURITY, aligned_components
 from pymc_dpgmm.posterior.diagnostics import diagnostics_of, warn_if_apart
 from pymc_dpgmm.posterior.mixtures import MixtureDraws

@@ -77,23 +77,14 @@ def group_weights(
     """
     draws = _grouped(read_labelled(idata, name, model))
     clusters = _reference(draws, reference)
-    labels, names = clusters.labels, clusters.names
     check_probability(probability)
-    weights = group_weights_of(draws.numbers, labels, probability, np.random.default_rng(random_seed))
+    found = group_weights_of(draws.numbers, clusters.labels, probability, np.random.default_rng(random_seed))
     assert draws.groups is not None
     group, dim = f"{draws.name}_group", draws.cluster_dim()
-    sizes = np.bincount(labels)
+    of_both, dims = (group, dim), {"other": (group,), "overlap": (dim,), "size": (dim,)}
     return xr.Dataset(
-        {
-            "weight": ((group, dim), weights.mean),
-            "sd": ((group, dim), weights.sd),
-            "lower": ((group, dim), weights.lower),
-            "upper": ((group, dim), weights.upper),
-            "other": (group, weights.other),
-            "overlap": (dim, weights.overlap),
-            "size": (dim, sizes),
-        },
-        coords={group: coordinates(draws.groups.names), dim: names},
+        {key: (dims.get(key, of_both), values) for key, values in found.items()},
+        coords={group: coordinates(draws.groups.names), dim: clusters.names},
     )
 
 
@@ -175,26 +166,25 @@ def topics(
         ones, tokens = np.ones(len(codes)), np.arange(len(codes))
         words = sparse.csr_array((ones, (tokens, codes)), (len(codes), len(vocabulary)))
     clusters = _reference(draws, reference)
-    labels, names = clusters.labels, clusters.names
-    topic_words = topic_words_of(draws.numbers, words, labels)
+    mean, sd, share, overlap = topic_words_of(draws.numbers, words, clusters.labels)
     n_all = words.sum()
     with np.errstate(divide="ignore"):
-        log_p, log_share = np.log(topic_words.mean), np.log(np.maximum(words.sum(axis=0), 0.5) / n_all)
+        log_p, log_share = np.log(mean), np.log(np.maximum(words.sum(axis=0), 0.5) / n_all)
     rank = np.argsort(-(log_p - (1.0 - relevance) * log_share), axis=1, kind="stable")[:, :n_words]
-    order = np.argsort(-topic_words.share, kind="stable")
+    order = np.argsort(-share, kind="stable")
     top = rank[order]
     by_topic = order[:, None]
     return xr.Dataset(
         {
-            "probability": (("topic", "word"), topic_words.mean[order]),
-            "sd": (("topic", "word"), topic_words.sd[order]),
+            "probability": (("topic", "word"), mean[order]),
+            "sd": (("topic", "word"), sd[order]),
             "top_word": (("topic", "rank"), vocabulary[top]),
-            "top_probability": (("topic", "rank"), topic_words.mean[by_topic, top]),
-            "top_sd": (("topic", "rank"), topic_words.sd[by_topic, top]),
-            "share": ("topic", topic_words.share[order]),
-            "overlap": ("topic", topic_words.overlap[order]),
+            "top_probability": (("topic", "rank"), mean[by_topic, top]),
+            "top_sd": (("topic", "rank"), sd[by_topic, top]),
+            "share": ("topic", share[order]),
+            "overlap": ("topic", overlap[order]),
         },
-        coords={"topic": names[order], "word": vocabulary},
+        coords={"topic": clusters.names[order], "word": vocabulary},
         attrs={"rows": "words" if draws.is_words() else "documents"},
     )
 
@@ -282,14 +272,12 @@ def held_out_log_likelihood(
     order = np.argsort(tokens.document, kind="stable")
     lengths = np.bincount(tokens.document, minlength=len(tokens.documents))
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    total = draws.numbers.n_draws
-    chosen = np.unique(np.linspace(0, total - 1, min(n_draws, total)).round().astype(int))
+    some = draws.numbers.at_most(n_draws)
     words = np.ascontiguousarray(codes[order], dtype=np.int64)
     rng = np.random.default_rng(random_seed)
     clusters = _reference(draws, reference)
-    labels, names = clusters.labels, clusters.names
-    estimates = held_out(draws.numbers, words, starts, chosen, int(n_particles), rng, labels)
-    log_p = np.logaddexp.reduce(estimates.log_probability, axis=0) - np.log(len(chosen))
+    estimates = held_out(some, words, starts, int(n_particles), rng, clusters.labels)
+    log_p = np.logaddexp.reduce(estimates.log_probability, axis=0) - np.log(some.n_draws)
     return xr.Dataset(
         {
             "log_likelihood": ("document", log_p),
@@ -297,7 +285,7 @@ def held_out_log_likelihood(
             "weight": (("document", "topic"), estimates.weights),
             "other_weight": ("document", np.maximum(1.0 - estimates.weights.sum(axis=1), 0.0)),
         },
-        coords={"document": coordinates(tokens.documents), "topic": names},
+        coords={"document": coordinates(tokens.documents), "topic": clusters.names},
         attrs={"perplexity": float(np.exp(-log_p.sum() / max(len(words), 1)))},
     )
 

@@ -23,7 +23,7 @@ from scipy.special import logsumexp, softmax
 
 from pymc_dpgmm.families.contract.component import Drawn
 from pymc_dpgmm.posterior.arrays.mixtures import DrawNumbers, Measure, Partition, ViewDraws
-from pymc_dpgmm.posterior.arrays.partitions import shares_of_reference
+from pymc_dpgmm.posterior.arrays.partitions import shared_rows, shares_of_reference
 from pymc_dpgmm.tables.checks import is_sparse
 
 
@@ -136,9 +136,8 @@ def membership_of(mixture: DrawNumbers, new: Sequence[Unknown], reference: np.nd
     total = np.full((rows.n_rows, n_clusters + 1), -np.inf)
     for partition in mixture.partitions(rows.values):
         n_drawn = len(partition.sizes)
-        pairs = np.bincount(partition.labels * n_clusters + reference, minlength=n_drawn * n_clusters)
         shares = np.zeros((n_drawn + 1, n_clusters + 1))
-        shares[:-1, :-1] = shares_of_reference(pairs.reshape(n_drawn, n_clusters))
+        shares[:-1, :-1] = shares_of_reference(shared_rows(partition.labels, n_drawn, reference, n_clusters))
         shares[-1, -1] = 1.0
         log_joint = rows.log_joint(partition)
         with np.errstate(divide="ignore"):
@@ -177,7 +176,13 @@ def means_given(
     ``q`` are the columns asked for in all views, one view after the other.
     """
     rows = _Rows(mixture.views, new)
-    circular = _is_circular(mixture, new)
+    # Which of the columns that are asked for are directions: (q,).
+    circular = np.concatenate(
+        [
+            np.full(len(each.asked), view.family.component.is_circular)
+            for view, each in zip(mixture.views, new, strict=True)
+        ]
+    )
     log_known = np.empty((mixture.n_draws, rows.n_rows))
     kind = np.complex128 if circular.any() else np.float64
     means, curves = (np.empty((mixture.n_draws, rows.n_rows, len(circular)), dtype=kind) for _ in range(2))
@@ -189,9 +194,7 @@ def means_given(
             for clusters, each in zip(partition.views, new, strict=True)
         ]
         means[s] = _mean_over_clusters(log_joint, _means(partition, new, predictives))
-        measure = partition.draw_measure(rng)
-        log_joint = rows.log_joint_given(partition, measure)
-        curves[s] = _mean_over_clusters(log_joint, _means(partition, new, measure.drawn))
+        curves[s] = _curves_of(partition, rows, rng)
     found = _answer(log_known, means.real, curves.real, probability)
     if not circular.any():
         return found
@@ -213,19 +216,15 @@ def curves_given(mixture: DrawNumbers, new: Sequence[Unknown], rng: np.random.Ge
     rows = _Rows(mixture.views, new)
     curves = np.empty((mixture.n_draws, rows.n_rows, sum(len(each.asked) for each in new)))
     for s, partition in enumerate(mixture.partitions(rows.values)):
-        measure = partition.draw_measure(rng)
-        log_joint = rows.log_joint_given(partition, measure)
-        curves[s] = _mean_over_clusters(log_joint, _means(partition, new, measure.drawn))
+        curves[s] = _curves_of(partition, rows, rng)
     return curves
 
 
-def _is_circular(mixture: DrawNumbers, new: Sequence[Unknown]) -> np.ndarray:
-    """Tell which of the columns that are asked for are directions: (q,)."""
-    flags = [
-        np.full(len(each.asked), view.family.component.is_circular)
-        for view, each in zip(mixture.views, new, strict=True)
-    ]
-    return np.concatenate(flags)
+def _curves_of(partition: Partition, rows: _Rows, rng: np.random.Generator) -> np.ndarray:
+    """Return expected entries of what is asked under a draw of the random measure: (m, q)."""
+    measure = partition.draw_measure(rng)
+    log_joint = rows.log_joint_given(partition, measure)
+    return _mean_over_clusters(log_joint, _means(partition, rows.new, measure.drawn))
 
 
 def quantiles_about(centre: np.ndarray, angles: np.ndarray, shares: Sequence[float]) -> np.ndarray:

@@ -1,6 +1,6 @@
 """The posterior of cluster weights, and of the clusters of new rows, given the partition of a draw."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,10 +23,6 @@ MOST = 1_000
 class Seats(Protocol):
     """The posterior of weights and of new rows given one partition into K clusters."""
 
-    @property
-    def n_groups(self) -> int:
-        """Number of vectors of weights that :meth:`draw_all` returns."""
-
     def probabilities(self) -> np.ndarray:
         """Return the probabilities that one more row joins each cluster or a new one: (K + 1,)."""
 
@@ -34,7 +30,7 @@ class Seats(Protocol):
         """Draw the weights of the clusters for new rows, and the total weight of all others: (K + 1,)."""
 
     def draw_all(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw the weights of the clusters, and of each of J clusters without rows: (n_groups, K + J)."""
+        """Draw the weights of the clusters, and of each of J clusters without rows: (G, K + J)."""
 
     def draw_of_new(self, rng: np.random.Generator) -> np.ndarray:
         """Draw these weights for new rows: (K + J,)."""
@@ -48,11 +44,6 @@ class GibbsSeats(NamedTuple):
 
     prior: GibbsType
     sizes: np.ndarray
-
-    @property
-    def n_groups(self) -> int:
-        """One vector of weights serves all rows."""
-        return 1
 
     def probabilities(self) -> np.ndarray:
         """Return the prior's seating probabilities."""
@@ -120,11 +111,6 @@ class GroupedSeats:
         self.empty = np.zeros(0) if empty is None else empty
         self.names = names
 
-    @property
-    def n_groups(self) -> int:
-        """Number of groups."""
-        return len(self.counts)
-
     def _own(self, group: int | None) -> tuple[np.ndarray, float]:
         """Return the number of rows of a group in each cluster, and the concentration of the group."""
         if group is None:
@@ -155,7 +141,7 @@ class GroupedSeats:
     def weights_of_known(self) -> np.ndarray:
         """Return the predictive weights of all groups for the clusters, and for each component without rows."""
         shares = np.append(self._mean_shares()[:-1], self.empty)
-        counts = np.column_stack([self.counts, np.zeros((self.n_groups, len(self.empty)))])
+        counts = np.column_stack([self.counts, np.zeros((len(self.counts), len(self.empty)))])
         return (counts + self.alpha[:, None] * shares) / (self.counts.sum(axis=1) + self.alpha)[:, None]
 
     def share_variance(self) -> np.ndarray:
@@ -234,9 +220,3 @@ def _dirichlet(rng: np.random.Generator, parameters: np.ndarray) -> np.ndarray:
     positive = parameters > 1e-300
     drawn[positive] = rng.dirichlet(parameters[positive])
     return drawn
-
-
-def rows_by_group(labels: np.ndarray, group: np.ndarray, n_groups: int, n_clusters: int) -> Any:
-    """Return how many rows of each group each cluster has: (J, K) int64 array."""
-    pairs = np.bincount(group * n_clusters + labels, minlength=n_groups * n_clusters)
-    return pairs.reshape(n_groups, n_clusters)

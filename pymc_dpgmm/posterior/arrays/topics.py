@@ -1,7 +1,6 @@
 """Clusters matched across draws: their weights in groups, words of topics, and held-out documents."""
 
 import math
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ from scipy.special import logsumexp
 from pymc_dpgmm.native.arithmetic import Bits, uniform
 from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, bits_of_generator, c_function, inlined, shifted
 from pymc_dpgmm.posterior.arrays.mixtures import DrawNumbers
+from pymc_dpgmm.posterior.arrays.partitions import shared_rows
 from pymc_dpgmm.posterior.arrays.seats import GroupedSeats
 
 
@@ -27,8 +27,7 @@ def match(labels: np.ndarray, n_clusters: int, reference: np.ndarray, n_referenc
 
     This is the linear assignment problem, solved by SciPy.
     """
-    pairs = np.bincount(reference * n_clusters + labels, minlength=n_reference * n_clusters)
-    shared = pairs.reshape(n_reference, n_clusters)
+    shared = shared_rows(reference, n_reference, labels, n_clusters)
     cluster, n_shared = np.full(n_reference, -1), np.zeros(n_reference)
     rows, columns = linear_sum_assignment(shared, maximize=True)
     # Those without a common row match nothing.
@@ -54,12 +53,14 @@ def with_empty_topics(matched: Matched, seats: GroupedSeats) -> np.ndarray:
 class Moments:
     """Running means and standard deviations of quantities whose mean and variance in each draw are known."""
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self._n = np.zeros(shape)
-        self._sum, self._squares = np.zeros(shape), np.zeros(shape)
+    def __init__(self, n_lines: int) -> None:
+        self._n: np.ndarray = np.zeros((n_lines, 1))
+        self._sum = self._squares = np.zeros((n_lines, 0))
 
     def add(self, mean: np.ndarray, variance: np.ndarray, rows: np.ndarray) -> None:
-        """Add means and variances of one draw at these indices of the first dimension."""
+        """Add means and variances (r, c) of one draw to these lines."""
+        if not self._sum.size:
+            self._sum, self._squares = np.zeros((2, len(self._n), mean.shape[1]))
         self._n[rows] += 1.0
         self._sum[rows] += mean
         self._squares[rows] += mean**2 + variance
@@ -81,27 +82,21 @@ class Moments:
 _MOST_DRAWN = 1_000
 
 
-class GroupWeights(NamedTuple):
-    """Weights of R reference clusters in J groups (J, R), total weight of all others (J,), and overlaps (R,)."""
-
-    mean: np.ndarray
-    sd: np.ndarray
-    lower: np.ndarray
-    upper: np.ndarray
-    other: np.ndarray
-    overlap: np.ndarray
-
-
 def group_weights_of(
     mixture: DrawNumbers, reference: np.ndarray, probability: float, rng: np.random.Generator
-) -> GroupWeights:
+) -> dict[str, np.ndarray]:
     """Return the weights of the clusters in every group; clusters of draws are matched to a reference (n,).
 
-    The bounds are quantiles of weights that are drawn for up to 1,000 of the partitions.
+    Returns
+    -------
+    dict
+        Of R reference clusters in J groups: ``weight``, its ``sd``, and its quantiles ``lower`` and ``upper``
+        among weights that are drawn for up to 1,000 of the partitions, (J, R); the total weight of all ``other``
+        clusters, (J,); ``overlap`` and ``size``, (R,).
     """
     sizes = np.bincount(reference)
-    n_reference, n_groups = len(sizes), 0
-    moments, overlap = None, np.zeros(n_reference)
+    n_reference = len(sizes)
+    moments, overlap = Moments(n_reference), np.zeros(n_reference)
     n_drawn = min(mixture.n_draws, _MOST_DRAWN)
     wanted = set(np.linspace(0, mixture.n_draws - 1, n_drawn).astype(int).tolist())
     drawn: list[np.ndarray] = []
@@ -111,10 +106,7 @@ def group_weights_of(
         matched = match(partition.labels, len(partition.sizes), reference, n_reference)
         cluster = with_empty_topics(matched, seats)
         mean = seats.weights_of_known()
-        if moments is None:
-            n_groups = len(mean)
-            moments = Moments((n_reference, n_groups))
-        rows = np.flatnonzero(cluster >= 0)
+        n_groups, rows = len(mean), np.flatnonzero(cluster >= 0)
         # A reference cluster that no cluster of the draw matches has weight 0 in it.
         weight = np.zeros((n_reference, n_groups))
         weight[rows] = mean[:, cluster[rows]].T
@@ -130,36 +122,29 @@ def group_weights_of(
             weights = np.zeros((n_groups, n_reference), dtype=np.float32)
             weights[:, rows] = seats.draw_all(rng)[:, cluster[rows]]
             drawn.append(weights)
-    assert moments is not None
     mean, tail = moments.mean.T, (1.0 - probability) / 2.0
     lower, upper = np.quantile(drawn, [tail, 1.0 - tail], axis=0)
     other = np.maximum(1.0 - np.nansum(mean, axis=1), 0.0)
-    return GroupWeights(mean, moments.sd.T, lower, upper, other, overlap / mixture.n_draws)
+    overlap /= mixture.n_draws
+    found = {"weight": mean, "sd": moments.sd.T, "lower": lower, "upper": upper}
+    return found | {"other": other, "overlap": overlap, "size": sizes}
 
 
-class TopicWords(NamedTuple):
-    """Mean and sd (R, V) of the probabilities of V words in R topics; shares and overlaps of the topics (R,)."""
-
-    mean: np.ndarray
-    sd: np.ndarray
-    share: np.ndarray
-    overlap: np.ndarray
-
-
-def topic_words_of(mixture: DrawNumbers, words: sparse.csr_array, reference: np.ndarray) -> TopicWords:
+def topic_words_of(
+    mixture: DrawNumbers, words: sparse.csr_array, reference: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the probabilities of words in topics; topics of draws are matched to a reference (n,).
 
-    ``words`` (n, V) are the counts of each word in each row.
+    ``words`` (n, V) are the counts of each word in each row. The results are means and standard deviations (R, V),
+    and shares and overlaps of the R topics, (R,).
     """
     sizes = np.bincount(reference)
     n_reference, (view,) = len(sizes), mixture.views
-    overlap, share, moments = np.zeros(n_reference), np.zeros(n_reference), None
+    overlap, share, moments = np.zeros(n_reference), np.zeros(n_reference), Moments(n_reference)
     for partition in mixture.only([]).partitions():
         n_clusters = len(partition.sizes)
         # For rows that are single words, the parameter has an extra axis for their one column.
         eta = np.asarray(view.params(partition.draw).a).reshape(-1)
-        if moments is None:
-            moments = Moments((n_reference, len(eta)))
         matched = match(partition.labels, n_clusters, reference, n_reference)
         rows = np.flatnonzero(matched.cluster >= 0)
         parameters = sums_by(partition.labels, n_clusters, words)[matched.cluster[rows]].toarray() + eta
@@ -168,8 +153,7 @@ def topic_words_of(mixture: DrawNumbers, words: sparse.csr_array, reference: np.
         moments.add(mean, mean * (1.0 - mean) / (total + 1.0), rows)
         overlap += matched.shared / sizes
         share[rows] += partition.sizes[matched.cluster[rows]] / len(reference)
-    assert moments is not None
-    return TopicWords(moments.mean, moments.sd, share / mixture.n_draws, overlap / mixture.n_draws)
+    return moments.mean, moments.sd, share / mixture.n_draws, overlap / mixture.n_draws
 
 
 def sums_by(labels: np.ndarray, n_labels: int, rows: sparse.csr_array) -> sparse.csr_array:
@@ -304,30 +288,15 @@ def estimate_documents(
     return Documents(log_p, weights)
 
 
-class HeldOut(NamedTuple):
-    """Log probabilities of new documents in some draws, and weights of topics in them.
-
-    Parameters
-    ----------
-    log_probability : (len(draws), J) array
-    weights : (J, R) array
-        Posterior mean weights of the topics of a reference.
-    """
-
-    log_probability: np.ndarray
-    weights: np.ndarray
-
-
 def held_out(
     mixture: DrawNumbers,
     words: np.ndarray,
     starts: np.ndarray,
-    draws: np.ndarray,
     n_particles: int,
     rng: np.random.Generator,
     reference: np.ndarray,
-) -> HeldOut:
-    """Return probabilities of new documents, and weights of topics in them, from the chosen draws.
+) -> Documents:
+    """Return log probabilities of new documents in the draws, (S, J), and weights of R reference topics, (J, R).
 
     The probabilities of words are integrated out, given the topics of all words in a draw. The weights of a
     document are averaged over the draws in proportion to the probability of the document.
@@ -341,7 +310,7 @@ def held_out(
     data = np.asarray(view.data(0))[:, 0].astype(np.int64)
     n_reference = int(reference.max()) + 1
     log_p, weights = [], []
-    for partition in replace(mixture, used=draws.tolist()).only([]).partitions():
+    for partition in mixture.only([]).partitions():
         seats = partition.seats
         assert isinstance(seats, GroupedSeats)
         eta = np.asarray(view.params(partition.draw).a)[0]
@@ -366,4 +335,4 @@ def held_out(
     # A document that is impossible in all draws has the weights of its prior.
     of_all = np.maximum(logsumexp(logs, axis=0), -np.finfo(np.float64).max)
     share = np.where(of_all > -1e300, np.exp(logs - of_all), 1.0 / len(logs))
-    return HeldOut(logs, np.einsum("sj,sjr->jr", share, np.array(weights)))
+    return Documents(logs, np.einsum("sj,sjr->jr", share, np.array(weights)))
