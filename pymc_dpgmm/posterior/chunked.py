@@ -27,12 +27,6 @@ def group_of(name: str) -> str:
     return f"{name}_clusters"
 
 
-def _clusters(idata: Any, name: str) -> xr.Dataset:
-    """Return the clusters of each draw."""
-    clusters: xr.Dataset = with_chains_and_draws(idata[group_of(name)].dataset)
-    return clusters
-
-
 class ChunkedDraws(FamilyDraws):
     """All draws of a mixture of rows in chunks, without their labels.
 
@@ -44,8 +38,9 @@ class ChunkedDraws(FamilyDraws):
     """
 
     def __init__(self, idata: Any, name: str, model: pm.Model | None = None) -> None:
-        clusters, records = _clusters(idata, name), read_records(idata)
-        record = record_of(records, name)
+        self.clusters: xr.Dataset = with_chains_and_draws(idata[group_of(name)].dataset)
+        clusters, records = self.clusters, read_records(idata)
+        self.record = record = record_of(records, name)
         of_labels = record_of(records, record["chunked"])
         chosen = {dim: clusters[dim] for dim in ("chain", "draw")}
         shape = (clusters.sizes["chain"], clusters.sizes["draw"], 0)
@@ -245,7 +240,7 @@ class KeptDraws:
         if not is_chunked(observed):
             raise TypeError(f"observed must be a dask array, DataFrame or Series, got {type(observed).__name__}")
         results = ChunkedDraws(idata, name)
-        record = record_of(read_records(idata), name)
+        record = results.record
         array = as_dask_array(observed)
         if array.shape[0] != record["rows"]:
             raise ValueError(f"observed must have the {record['rows']} rows of {name}, got {array.shape[0]}")
@@ -260,7 +255,7 @@ class KeptDraws:
                 f"{', '.join(names)}"
             )
         self._idata, self._name = idata, name
-        self._clusters = _clusters(idata, name)
+        self._clusters = results.clusters
         if not has_labels(self._clusters):
             raise ValueError(
                 f"the draws of {name} come from dp.fit and have no labels of rows. Use fit.responsibilities() for "

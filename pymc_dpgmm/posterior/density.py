@@ -91,6 +91,7 @@ def density(
     draws.refuse_known()
     check_probability(probability)
     whole = read_draws(idata, draws.name, model, group)
+    whole = whole.of_views([view.name for view in whole.data_views])
     view, chosen = draws.view_and_columns(columns)
     names = draws.column_names(view)
     of = view.name if view.is_vector else [names[j] for j in chosen]

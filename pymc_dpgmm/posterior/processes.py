@@ -89,6 +89,12 @@ class Process:
             self.process.confirm(point)
         return self.process.densities.at(point)
 
+    def refuse_latent(self, why: str) -> None:
+        """Raise ValueError with ``why`` if a variable that depends on the parameters is not observed."""
+        latent = [rv.name for rv in self.process.dependents if rv not in self.model.observed_RVs]
+        if latent:
+            raise ValueError(f"{', '.join(latent)} depends on the parameters and is not observed: {why}")
+
     def atoms(self, clusters: Any) -> list[np.ndarray]:
         """Return the atoms of the clusters of a draw."""
         types = self.process.densities.dtypes
@@ -247,7 +253,7 @@ class ProcessDraws(MixtureDraws):
         process, rng = self._process("sample_new_rows"), np.random.default_rng(random_seed)
         n_draws = self.numbers.n_draws
         clusters = np.empty((n_draws, n_rows), dtype=np.int64)
-        parameters: list[Any] = []
+        parameters: dict[str, np.ndarray] = {}
         for partition in self.numbers.partitions():
             labels = partition.seats.seat(rng, n_rows)
             atoms = process.atoms(partition.views[0])
@@ -256,18 +262,14 @@ class ProcessDraws(MixtureDraws):
             if n_new:
                 fresh = density.draws(int(rng.integers(2**63)), n_new)
                 atoms = [np.concatenate(pair) for pair in zip(atoms, fresh, strict=True)]
-            if not parameters:
-                parameters = [
-                    np.empty((n_draws, n_rows, *values_of_atom.shape[1:]), dtype=values_of_atom.dtype)
-                    for values_of_atom in atoms
-                ]
             clusters[partition.draw] = labels
-            for values, values_of_atom in zip(parameters, atoms, strict=True):
-                values[partition.draw] = values_of_atom[labels]
+            for key, values in zip(process.keys, atoms, strict=True):
+                shape = n_draws, n_rows, *values.shape[1:]
+                parameters.setdefault(key, np.empty(shape, dtype=values.dtype))[partition.draw] = values[labels]
         each, by_chain = ("chain", "draw", "new_row"), self.drawn.by_chain
         variables: dict[str, Any] = {"cluster": (each, by_chain(clusters))}
         coords = self.drawn.per_draw() | {"new_row": np.arange(n_rows)}
-        for key, values in zip(process.keys, parameters, strict=True):
+        for key, values in parameters.items():
             dims = [f"{key}_dim_{i}" for i in range(values.ndim - 2)]
             variables[key] = ((*each, *dims), by_chain(values))
         return xr.Dataset(variables, coords=coords)
@@ -285,11 +287,7 @@ class ProcessDraws(MixtureDraws):
         ``elpd``.
         """
         process, rng = self._process("the log likelihood"), np.random.default_rng(random_seed)
-        latent = [rv.name for rv in process.process.dependents if rv not in process.model.observed_RVs]
-        if latent:
-            raise ValueError(
-                f"{', '.join(latent)} depends on the parameters and is not observed: its rows cannot be left out"
-            )
+        process.refuse_latent("its rows cannot be left out")
         if process.process.mixtures:
             names = ", ".join(mixture.name for mixture in process.process.mixtures)
             raise NotImplementedError(
@@ -323,12 +321,7 @@ class ProcessDraws(MixtureDraws):
         """
         process = self._process("sample_replicates")
         names = [rv.name for rv in process.process.dependents]
-        latent = [rv.name for rv in process.process.dependents if rv not in process.model.observed_RVs]
-        if latent:
-            raise ValueError(
-                f"{', '.join(latent)} depends on the parameters and is not observed: it has no data to replicate. "
-                "dp.sample_new_rows draws new parameters"
-            )
+        process.refuse_latent("it has no data to replicate. dp.sample_new_rows draws new parameters")
         labels, parameters = self._entries_drawn_anew(process, rng)
         posterior = self.drawn.at_draws(self._idata["posterior"].dataset)
         replaced = {self.labels_name: self.drawn.labels.copy(data=self.drawn.by_chain(labels))}

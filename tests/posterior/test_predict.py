@@ -921,6 +921,15 @@ def log_t(new, rows):
     return np.nansum(log_p, axis=1)
 
 
+def test_a_density_given_other_columns_beside_parameters():
+    """Parameters, which rows never know, do not stand in the way of the profile's columns."""
+    _, idata, _ = process_with_profile(12)
+    points = np.array([-1.0, 0.0, 1.0])
+    found = dp.density(idata, "x", points, columns="b", known={"a": [0.5]}, random_seed=1)
+    expected = dp.predict(idata, "x", {"a": [0.5]}, of="b", kind="density", x=points, random_seed=1)
+    np.testing.assert_allclose(found["mean"], expected["mean"].squeeze("new_row"), rtol=1e-10)
+
+
 def test_questions_about_parameters_that_have_no_answer():
     model, idata, _ = process_with_profile(12)
     new = np.zeros((1, 2))
