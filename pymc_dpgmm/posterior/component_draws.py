@@ -222,7 +222,7 @@ def _with_parameters(
                 if letter == "d" and view.is_vector:
                     values = np.take(values, 0, axis=len(dims_of_parameter))
                     continue
-                dim, labels = draws.axis(view, letter, values.shape[len(dims_of_parameter)])
+                dim, labels = view.axis(letter, values.shape[len(dims_of_parameter)])
                 dim = f"{dim}_2" if dim in dims_of_parameter else dim
                 dims_of_parameter.append(dim)
                 coords[dim] = labels

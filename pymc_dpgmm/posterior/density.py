@@ -93,7 +93,7 @@ def density(
     whole = read_draws(idata, draws.name, model, group)
     whole = whole.of_views([view.name for view in whole.data_views])
     view, chosen = draws.view_and_columns(columns)
-    names = draws.column_names(view)
+    names = view.column_names
     of = view.name if view.is_vector else [names[j] for j in chosen]
     question = read_question(whole, known, of, given, fills_gaps=False)
     if question.knows_asked:

@@ -20,7 +20,7 @@ from pymc_dpgmm.posterior.draws import DrawnLabels, Reference, check_probability
 from pymc_dpgmm.posterior.named_views import NamedView, read_atoms, read_view
 from pymc_dpgmm.posterior.points import points_of
 from pymc_dpgmm.posterior.protocol import Draws
-from pymc_dpgmm.posterior.stored import Source, StoredGroups, StoredPrior, mixtures_on, record_of
+from pymc_dpgmm.posterior.stored import Source, StoredGroups, StoredPrior, data_of, mixtures_on, record_of
 
 # Name of the attribute of a variable that stores the seed of the random numbers which its log likelihoods and
 # replicates share. Leave-one-out predictive checks weight the replicates of a draw by its log likelihood, so both
@@ -160,7 +160,7 @@ class MixtureDraws(FamilyDraws):
         views: list[Any] = [
             read_atoms(idata, drawn, view, mixtures[view])
             if "entries" in mixtures[view]
-            else read_view(source, view, mixtures[view], drawn.n)
+            else read_view(source, view, mixtures[view], drawn.n, data_of(idata, view))
             for view in chosen
         ]
         rows = drawn.rows
@@ -212,7 +212,7 @@ class MixtureDraws(FamilyDraws):
 
     def _refuse_latent(self, views: Sequence[NamedView], why: str) -> None:
         """Raise ValueError with ``why`` if the data of a view is not observed."""
-        latent = [view.name for view in views if not self.is_observed(view)]
+        latent = [view.name for view in views if view.stored is None]
         if latent:
             raise ValueError(f"{latent[0]} is latent, so {why}")
 
@@ -257,7 +257,7 @@ class MixtureDraws(FamilyDraws):
 
     def _as_in_pymc(self, view: NamedView, rows: np.ndarray) -> xr.DataArray:
         """Return replicates (n_draws, n_rows, d) with the dimensions and coordinates that PyMC would use."""
-        rows, data = rows[..., 0] if view.is_vector else rows, self._observed[view.name]
+        rows, data = rows[..., 0] if view.is_vector else rows, view.stored
         dims = [f"{view.name}_dim_{i}" for i in range(rows.ndim - 1)]
         if not view.has_triplets:
             dims = [str(dim) for dim in data.dims]

@@ -20,7 +20,7 @@ from pymc_dpgmm.posterior.draws import DrawnLabels
 from pymc_dpgmm.posterior.stored import Source
 from pymc_dpgmm.tables.checks import is_sparse, listed
 from pymc_dpgmm.tables.kinds import as_numbers
-from pymc_dpgmm.tables.names import as_text, coordinates, plain_names
+from pymc_dpgmm.tables.names import as_text, coordinates, is_one_name, plain_names
 from pymc_dpgmm.tables.reading import read_table, rows_with_names
 from pymc_dpgmm.tables.rows import Rows, order_of_columns
 from pymc_dpgmm.tables.table import Table
@@ -58,6 +58,10 @@ def _named_line(x: Any) -> pd.Series | None:
     return x if isinstance(x, pd.Series) else None
 
 
+def _is_number(name: Any) -> bool:
+    return isinstance(name, int | float | np.number) and not isinstance(name, bool)
+
+
 # Stands for the name of a category where a column has fewer of them than others.
 NO_CATEGORY = "\N{EMPTY SET}"
 
@@ -86,6 +90,8 @@ class NamedView(ViewDraws):
         How a user calls the view where a mixture has several.
     left_out : dict of int to str
         Columns of the table of the data that the mixture left out: names by position.
+    stored : DataArray, optional
+        The observed data, with its coordinates.
     """
 
     is_vector: bool
@@ -97,6 +103,17 @@ class NamedView(ViewDraws):
     kinds: Sequence[str] = ()
     key: str | None = None
     left_out: Mapping[int, str] = default(default_factory=dict)
+    stored: Any = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        dim = self._dim_of_columns()
+        # Whether the columns have names, and not only positions.
+        self.has_column_names = self.columns is not None or (dim is not None and dim in self.stored.coords)
+        # Names of the columns; for (n,) data, that of the Series or of the view.
+        self.column_names: list[Any] = [self.name if self.column is None else self.column]
+        if not self.is_vector:
+            self.column_names = plain_names(pd.Index(self.axis("d", self.d)[1]))
 
     def levels_of(self, j: int) -> list[Any] | None:
         """Return the levels that codes of a column stand for, if it has categories."""
@@ -145,6 +162,59 @@ class NamedView(ViewDraws):
             [[*known, *[NO_CATEGORY] * (length - len(known))] if known else codes for known in self.categories]
         )
         return names[0] if np.all(names == names[0]) and NO_CATEGORY not in names else names
+
+    def axis(self, letter: str, length: int) -> tuple[str, np.ndarray]:
+        """Return name and coordinates of the dimension that a family denotes by a letter."""
+        if letter != "d":
+            names = self.given_axis(letter)
+            names = self.category_names(length) if names is None else names
+            dim = f"{self.name}_{AXES.get(letter, letter)}"
+            return dim, np.arange(length) if names is None or names.ndim > 1 else names
+        if self.columns is not None:
+            return self.columns[0], np.asarray(self.columns[1])
+        of_columns = self._dim_of_columns()
+        if of_columns is None:
+            return f"{self.name}_column", np.arange(length)
+        is_named = of_columns in self.stored.coords
+        return of_columns, self.stored[of_columns].to_numpy() if is_named else np.arange(length)
+
+    def _dim_of_columns(self) -> str | None:
+        """Return the dimension of the columns of stored data; None without one, or if its name is ArviZ's own."""
+        data = self.stored
+        if data is None or data.ndim < 2 or str(data.dims[-1]).startswith(f"{self.name}_dim_"):
+            return None
+        return str(data.dims[-1])
+
+    @property
+    def columns_as_text(self) -> list[str]:
+        """Names of the columns as text, or nothing if they have only positions."""
+        return [as_text(name) for name in self.column_names] if self.is_vector or self.has_column_names else []
+
+    def positions(self, columns: Any) -> list[int]:
+        """Return the positions of one or several columns that a user chooses by name or position.
+
+        Raises
+        ------
+        ValueError
+            If there is no such column, or one is chosen twice. The message lists the columns.
+        """
+        names, chosen = self.column_names, []
+        texts = [as_text(name) for name in names]
+        # Where names are numbers, a number is a name: as a position it would be another column.
+        are_numbers = any(map(_is_number, names))
+        for column in [columns] if is_one_name(columns, texts) else columns:
+            if column in names:
+                chosen.append(names.index(column))
+            elif as_text(column) in texts:
+                chosen.append(texts.index(as_text(column)))
+            elif isinstance(column, int | np.integer) and 0 <= column < len(names) and not are_numbers:
+                chosen.append(int(column))
+            else:
+                gone = ": the mixture left it out" if as_text(column) in self.left_out.values() else ""
+                raise ValueError(f"there is no column {column!r}, only {listed(names)}{gone}")
+        if not chosen or len(set(chosen)) < len(chosen):
+            raise ValueError(f"columns must be some of {listed(names)}, each once, got {columns!r}")
+        return chosen
 
     def given_axis(self, letter: str) -> np.ndarray | None:
         """Return the names of covariates on an axis with this letter: (p,) array or None."""
@@ -224,36 +294,29 @@ class NamedView(ViewDraws):
         some = copy.copy(self)
         some.d, some.is_vector, some.left_out = len(chosen), False, {}
         some.levels = None if self.levels is None else [self.levels[j] for j in chosen]
+        some.column_names = [self.column_names[j] for j in chosen]
         return some
 
-    def read_new(
-        self, x: Any, names: Sequence[Any], dim: str, what: str = "", *, are_named: bool = False
-    ) -> Table:
+    def read_new(self, x: Any, what: str = "") -> Table:
         """Return new rows as a table with the columns of the data, in their order.
 
         Parameters
         ----------
         x : array_like, frame, series or Table
-        names : sequence
-            Names of the columns of the data, to select named columns by.
-        dim : str
-            Dimension of the columns, to transpose xarray objects by.
         what : str
             Name of the user's argument, for messages.
-        are_named : bool
-            Whether the columns of the data have names, and not only positions.
 
         Raises
         ------
         TypeError, ValueError
             If columns are missing. The message says how many columns rows must have.
         """
-        what = what or f"new rows of {self.name}"
+        what, names = what or f"new rows of {self.name}", self.column_names
         x = rows_with_names(x)
         line = _named_line(x) if self.d > 1 else None
         if line is not None:
             x = line.to_frame().T.infer_objects()
-        x = _turned(x, dim, what, are_named and self.d > 1)
+        x = _turned(x, self.axis("d", self.d)[0], what, self.has_column_names and self.d > 1)
         if not isinstance(x, Table) and not is_sparse(x) and not hasattr(x, "columns"):
             if self.d > 1 and np.ndim(x) == 1:
                 x = [list(x)]
@@ -268,7 +331,7 @@ class NamedView(ViewDraws):
             absent = [name for name in wanted if name not in present]
             if not absent:
                 table = table.of_columns(wanted)
-            elif are_named or not isinstance(names[0], int):
+            elif self.has_column_names or not isinstance(names[0], int):
                 raise ValueError(f"{what} have no columns {listed(absent)}, only {listed(present)}")
         if table.is_vector:
             table = replace(table, values=table.values[:, None])
@@ -345,8 +408,8 @@ class NamedView(ViewDraws):
         return complete
 
 
-def read_view(source: Source, name: str, record: Mapping[str, Any], n_labels: int) -> NamedView:
-    """Return a view of a mixture with labels of ``n_labels`` rows or units.
+def read_view(source: Source, name: str, record: Mapping[str, Any], n_labels: int, data: Any) -> NamedView:
+    """Return a view of a mixture with labels of ``n_labels`` rows or units, and observed data or None.
 
     Raises
     ------
@@ -393,6 +456,7 @@ def read_view(source: Source, name: str, record: Mapping[str, Any], n_labels: in
         kinds=record.get("kinds") or (),
         left_out=dict(record.get("left_out", [])),
         column=record["column"],
+        stored=data,
         columns=(record["column_dim"], record["columns_named"]) if "column_dim" in record else None,
     )
 

@@ -62,7 +62,7 @@ class Points(NamedTuple):
 
 def points_of(draws: Draws, view: NamedView, x: Any, chosen: Sequence[int]) -> Points:
     """Return points over columns at some positions."""
-    names = draws.column_names(view)
+    names = view.column_names
     columns = [str(names[j]) for j in chosen]
     chosen_names = [names[j] for j in chosen]
     if x is None:
@@ -88,8 +88,7 @@ def points_of(draws: Draws, view: NamedView, x: Any, chosen: Sequence[int]) -> P
         dims = (coordinate_of(view, chosen_names[0]), coordinate_of(view, chosen_names[1]))
         return Points(points, dims, dict(zip(dims, shown, strict=True)), Rows("x"), columns)
     of_chosen = view.of_columns(chosen)
-    dim, are_named = draws.axis(view, "d", view.d)[0], draws.has_column_names(view)
-    table = of_chosen.read_new(x, chosen_names, dim, "x", are_named=are_named)
+    table = of_chosen.read_new(x, "x")
     points = of_chosen.codes(table)
     if not is_sparse(points) and not np.all(np.isfinite(points)):
         raise ValueError("x must be finite, got NaN or infinite values")

@@ -12,16 +12,11 @@ import xarray as xr
 
 from pymc_dpgmm.posterior.arrays.mixtures import DrawNumbers
 from pymc_dpgmm.posterior.draws import DrawnLabels, Reference
-from pymc_dpgmm.posterior.named_views import AXES, NamedView
+from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.point_partition import reference_of
-from pymc_dpgmm.posterior.stored import StoredGroups, StoredPrior, data_of
+from pymc_dpgmm.posterior.stored import StoredGroups, StoredPrior
 from pymc_dpgmm.tables.checks import listed
-from pymc_dpgmm.tables.names import as_text, is_one_name, plain_names
-from pymc_dpgmm.tables.table import Table
-
-
-def _is_number(name: Any) -> bool:
-    return isinstance(name, int | float | np.number) and not isinstance(name, bool)
+from pymc_dpgmm.tables.names import as_text, is_one_name
 
 
 class Draws:
@@ -65,7 +60,6 @@ class Draws:
         self.drawn, self.labels_name, self.row = drawn, str(drawn.labels.name), drawn.row
         self.views, self.numbers = list(views), numbers
         self._every_view = [view.name for view in views] if every_view is None else every_view
-        self._observed = {view.name: data_of(idata, view.name) for view in views}
 
     @property
     def name(self) -> str:
@@ -221,89 +215,16 @@ class Draws:
             and sole.d == 1
         )
 
-    def is_observed(self, view: NamedView) -> bool:
-        """Tell whether a view's data is observed, not latent."""
-        return self._observed[view.name] is not None
-
     def cluster_dim(self) -> str:
         """Return the name of the dimension of clusters, which differs from those of rows and columns."""
-        taken = {self.row, *(dim for data in self._observed.values() if data is not None for dim in data.dims)}
+        taken = {self.row, *(dim for view in self.data_views for dim in getattr(view.stored, "dims", ()))}
         return "cluster" if "cluster" not in taken else f"{self.name}_cluster"
-
-    def axis(self, view: NamedView, letter: str, length: int) -> tuple[str, np.ndarray]:
-        """Return name and coordinates of the dimension that a family denotes by a letter."""
-        data = self._observed[view.name]
-        if letter != "d":
-            names = view.given_axis(letter)
-            names = view.category_names(length) if names is None else names
-            dim = f"{view.name}_{AXES.get(letter, letter)}"
-            return dim, np.arange(length) if names is None or names.ndim > 1 else names
-        if view.columns is not None:
-            return view.columns[0], np.asarray(view.columns[1])
-        of_columns = self._dim_of_columns(view)
-        if data is None or of_columns is None:
-            return f"{view.name}_column", np.arange(length)
-        return of_columns, data[of_columns].to_numpy() if of_columns in data.coords else np.arange(length)
-
-    def read_new(self, view: NamedView, x: Any) -> Table:
-        """Return new rows of a view as a table: see :meth:`NamedView.read_new`."""
-        dim = self.axis(view, "d", view.d)[0]
-        if self.is_words() and getattr(x, "ndim", 1) == 2:
-            raise ValueError(
-                f"new rows of {view.name} must be words, of shape (m,), got {x.ndim} dimensions. For new "
-                "documents use dp.held_out_log_likelihood"
-            )
-        return view.read_new(x, self.column_names(view), dim, are_named=self.has_column_names(view))
-
-    def has_column_names(self, view: NamedView) -> bool:
-        """Tell whether the columns of a view have names, and not only positions."""
-        data, dim = self._observed[view.name], self._dim_of_columns(view)
-        return view.columns is not None or (data is not None and dim is not None and dim in data.coords)
-
-    def _dim_of_columns(self, view: NamedView) -> str | None:
-        """Return the dimension of the columns of stored data; None without one, or if its name is ArviZ's own."""
-        data = self._observed[view.name]
-        if data is None or data.ndim < 2 or str(data.dims[-1]).startswith(f"{view.name}_dim_"):
-            return None
-        return str(data.dims[-1])
-
-    def column_names(self, view: NamedView) -> list[Any]:
-        """Return the names of a view's columns; for (n,) data, that of the Series or of the view."""
-        if view.is_vector:
-            return [view.name if view.column is None else view.column]
-        return plain_names(pd.Index(self.axis(view, "d", view.d)[1]))
 
     def rows_of_group(self, group: Any) -> Any:
         """Return an index of the rows of a group, or of all rows without groups or without a name."""
         if self.groups is None or group is None:
             return slice(None)
         return self.groups.group == self.groups.position(group)
-
-    def positions(self, view: NamedView, columns: Any) -> list[int]:
-        """Return the positions of one or several columns that a user chooses by name or position.
-
-        Raises
-        ------
-        ValueError
-            If there is no such column, or one is chosen twice. The message lists the columns.
-        """
-        names, chosen = self.column_names(view), []
-        texts = [as_text(name) for name in names]
-        # Where names are numbers, a number is a name: as a position it would be another column.
-        are_numbers = any(map(_is_number, names))
-        for column in [columns] if is_one_name(columns, texts) else columns:
-            if column in names:
-                chosen.append(names.index(column))
-            elif as_text(column) in texts:
-                chosen.append(texts.index(as_text(column)))
-            elif isinstance(column, int | np.integer) and 0 <= column < len(names) and not are_numbers:
-                chosen.append(int(column))
-            else:
-                gone = ": the mixture left it out" if as_text(column) in view.left_out.values() else ""
-                raise ValueError(f"there is no column {column!r}, only {listed(names)}{gone}")
-        if not chosen or len(set(chosen)) < len(chosen):
-            raise ValueError(f"columns must be some of {listed(names)}, each once, got {columns!r}")
-        return chosen
 
     def view_and_columns(self, columns: Any) -> tuple[NamedView, list[int]]:
         """Return the view that columns belong to, and their positions: by default all those of a sole view."""
@@ -316,14 +237,9 @@ class Draws:
         (view,) = (view for view in self.views if view.name == name)
         return view, chosen
 
-    def columns_of(self, view: Any) -> list[str]:
-        """Return the names of a view's columns as text, or nothing if they have only positions."""
-        are_named = view.is_vector or self.has_column_names(view)
-        return [as_text(name) for name in self.column_names(view)] if are_named else []
-
     def all_columns(self) -> list[str]:
         """Return the names of the columns of all views."""
-        return [name for view in self.views for name in self.columns_of(view)]
+        return [name for view in self.views for name in view.columns_as_text]
 
     def asks_for_one(self, of: Any) -> bool:
         """Tell whether a user asks for one column or view by its name."""
@@ -334,7 +250,7 @@ class Draws:
         found: dict[str, list[int]] = {}
         names = {view.name: view.names_in(self.name) for view in self.views}
         for wanted in [of] if self.asks_for_one(of) else list(of):
-            owners = [view for view in self.views if as_text(wanted) in self.columns_of(view)]
+            owners = [view for view in self.views if as_text(wanted) in view.columns_as_text]
             whole = [view for view in self.views if wanted in names[view.name]]
             if len(owners) > 1:
                 raise ValueError(f"several views have a column {wanted!r}: name the view instead, with name=")
@@ -345,13 +261,13 @@ class Draws:
                 )
             if owners:
                 view = owners[0]
-                positions = [self.columns_of(view).index(as_text(wanted))]
+                positions = [view.columns_as_text.index(as_text(wanted))]
             elif whole:
                 view = whole[0]
                 positions = list(range(view.d))
             elif len(self.views) == 1:
                 view = self.views[0]
-                positions = self.positions(view, wanted)
+                positions = view.positions(wanted)
             else:
                 raise ValueError(
                     f"there is no column or view {wanted!r}, only the columns {listed(self.all_columns())} "
@@ -364,9 +280,7 @@ class Draws:
     def names_of_columns(self, asked: Mapping[str, list[int]]) -> dict[tuple[str, int], str]:
         """Return names for columns, with that of the view where two views have columns of the same name."""
         found = {
-            (view.name, j): as_text(self.column_names(view)[j])
-            for view in self.views
-            for j in asked.get(view.name, [])
+            (view.name, j): as_text(view.column_names[j]) for view in self.views for j in asked.get(view.name, [])
         }
         repeated = {name for name in found.values() if list(found.values()).count(name) > 1}
         return {key: f"{key[0]}_{name}" if name in repeated else name for key, name in found.items()}
@@ -387,7 +301,7 @@ class Draws:
             if view.is_vector:
                 variables[view.name] = (each, values[0])
             else:
-                dim, labels = self.axis(view, "d", view.d)
+                dim, labels = view.axis("d", view.d)
                 coords[dim] = labels
                 # Columns of text beside others keep their types.
                 are_alike = len({column.dtype.kind for column in values}) == 1

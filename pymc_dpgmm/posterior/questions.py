@@ -234,7 +234,7 @@ def _entries(draws: Draws, new: Any, rows: Rows) -> dict[str, Any]:
             raise ValueError(_what_is_wrong(new, [draws.view_name(view) for view in known], columns))
         new = columns_as_frame(new)
     new = draws.as_rows(new)
-    if len(known) == 1 and not (_has_columns(new) and draws.columns_of(known[0])):
+    if len(known) == 1 and not (_has_columns(new) and known[0].columns_as_text):
         return {known[0].name: _read(draws, known[0], new, rows)}
     table = read_table(new, "new rows")
     if table.columns is None or table.is_vector:
@@ -250,12 +250,12 @@ def _entries(draws: Draws, new: Any, rows: Rows) -> dict[str, Any]:
 def _is_own_column(draws: Draws, key: Any, view: NamedView | None, entries: Any) -> bool:
     """Tell whether the name of a view of several columns is also that of one of them, and entries are no table."""
     is_table = _has_columns(entries) or np.ndim(entries) > 1
-    return view is not None and view.d > 1 and not is_table and as_text(key) in draws.columns_of(view)
+    return view is not None and view.d > 1 and not is_table and as_text(key) in view.columns_as_text
 
 
 def _refuse_of_two_meanings(draws: Draws, key: str, view: NamedView, entries: Any) -> None:
     """Raise ValueError for entries that may be those of a view or of another view's column: no table."""
-    owners = [each for each in draws.views if as_text(key) in draws.columns_of(each) and each is not view]
+    owners = [each for each in draws.views if as_text(key) in each.columns_as_text and each is not view]
     if owners and key != view.name and np.ndim(entries) < 2 and not _has_columns(entries):
         of_owner = draws.view_name(owners[0])
         raise ValueError(
@@ -268,10 +268,10 @@ def _refuse_shared(draws: Draws, there: Sequence[str]) -> None:
     """Raise ValueError for a column that has one name in several views, and another meaning in each."""
     known = draws.data_views
     for name in there:
-        owners = [view for view in known if name in draws.columns_of(view)]
+        owners = [view for view in known if name in view.columns_as_text]
         if len(owners) < 2:
             continue
-        first, *others = (view.column_values([draws.columns_of(view).index(name)], 1) for view in owners)
+        first, *others = (view.column_values([view.columns_as_text.index(name)], 1) for view in owners)
         if not all(np.array_equal(first, other, equal_nan=True) for other in others):
             names = [draws.view_name(view) for view in owners]
             raise ValueError(
@@ -298,7 +298,7 @@ def _has_columns(new: Any) -> bool:
 
 def _read(draws: Draws, view: NamedView, new: Any, rows: Rows) -> Any:
     """Return the entries of new rows in one view."""
-    names = draws.columns_of(view)
+    names = view.columns_as_text
     if _has_columns(new) and names and not view.is_vector:
         of_view = read_table(new, f"new rows of {view.name}")
         there = [as_text(name) for name in plain_names(of_view.columns or ())]
@@ -308,23 +308,25 @@ def _read(draws: Draws, view: NamedView, new: Any, rows: Rows) -> Any:
                 f"new rows of {view.name} have none of its columns {listed(names)}, only {listed(there)}"
             )
         _warn_of_unused(there, [*names, *view.left_out.values()])
-        return _read_columns(draws, view, of_view, chosen, rows)
+        return _read_columns(view, of_view, chosen, rows)
     if _has_columns(new) and view.is_vector and view.column is None:
         # The only column of a frame, where the data had no name.
         table = read_table(new, f"new rows of {view.name}")
         new = table.of_columns(*table.columns) if table.columns is not None and len(table.columns) == 1 else table
-    table = rows.arrange(draws.read_new(view, new))
-    return view.codes(table)
+    if draws.is_words() and getattr(new, "ndim", 1) == 2:
+        raise ValueError(
+            f"new rows of {view.name} must be words, of shape (m,), got {new.ndim} dimensions. For new "
+            "documents use dp.held_out_log_likelihood"
+        )
+    return view.codes(rows.arrange(view.read_new(new)))
 
 
-def _read_columns(draws: Draws, view: NamedView, table: Table, chosen: Sequence[int], rows: Rows) -> np.ndarray:
+def _read_columns(view: NamedView, table: Table, chosen: Sequence[int], rows: Rows) -> np.ndarray:
     """Return the entries of new rows that have some of a view's columns."""
-    names = draws.column_names(view)
-    wanted = [as_text(names[j]) for j in chosen]
+    some, wanted = view.of_columns(chosen), [as_text(view.column_names[j]) for j in chosen]
     table = replace(table, columns=tuple(as_text(name) for name in plain_names(table.columns or ())))
-    some, dim = view.of_columns(chosen), draws.axis(view, "d", view.d)[0]
     of_view = table.of_columns(wanted[0] if some.is_vector else wanted)
-    read = rows.arrange(some.read_new(of_view, wanted, dim, f"new rows of {view.name}", are_named=True))
+    read = rows.arrange(some.read_new(of_view))
     values = np.full((read.values.shape[0], view.d), np.nan)
     values[:, list(chosen)] = some.codes(read)
     return values
@@ -337,12 +339,12 @@ def _divided(draws: Draws, table: Table, rows: Rows) -> dict[str, Any]:
     found: dict[str, Any] = {}
     known = draws.data_views
     for view in draws.views:
-        names = draws.columns_of(view)
+        names = view.columns_as_text
         chosen = [j for j, name in enumerate(names) if name in there]
         if chosen and not view.has_data:
             raise ValueError(f"{names[chosen[0]]} is a parameter, which is never known: leave it out of new rows")
         if chosen:
-            found[view.name] = _read_columns(draws, view, table, chosen, rows)
+            found[view.name] = _read_columns(view, table, chosen, rows)
     every = draws.all_columns()
     if not found:
         raise ValueError(

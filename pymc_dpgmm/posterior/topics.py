@@ -156,7 +156,7 @@ def topics(
     draws = read_labelled(idata, name, model)
     view = draws.sole()
     if view.family.name == "DirichletMultinomial":
-        vocabulary = np.asarray([str(word) for word in draws.column_names(view)], dtype=object)
+        vocabulary = np.asarray([str(word) for word in view.column_names], dtype=object)
         words = sparse.csr_array(view.data(0))
         if view.unit is not None:
             words = sums_by(view.unit, view.n_labels, words)

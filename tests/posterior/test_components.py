@@ -629,3 +629,16 @@ def test_parameters_of_rows_are_those_of_their_clusters():
     n_chains = idata.posterior.sizes["chain"]
     assert (few.sizes["chain"], few.sizes["draw"]) == (n_chains, 7 // n_chains)
     assert set(few["draw"].to_numpy()) <= set(idata.posterior["draw"].to_numpy())
+
+
+def test_atoms_that_are_matrices_have_two_dimensions():
+    labels = np.tile(LABELS, (4, 1))
+    atoms = np.arange(3.0)[:, None, None] + np.array([[0.0, 0.1], [0.2, 0.3]])
+    with pm.Model() as model:
+        theta = dp.DirichletProcess("theta", 1.0, pm.Normal.dist(np.zeros((2, 2)), 1.0), shape=6)
+        pm.Normal("y", theta.sum((1, 2)), 1.0, observed=ROWS[:, 0])
+    idata = results(model, {"theta_labels": labels, "theta": np.tile(atoms[LABELS], (4, 1, 1, 1))})
+    found = dp.component_draws(idata, "theta", LABELS, random_seed=1)["theta"]
+    assert found.dims[3:] == ("theta_atoms_column", "theta_atoms_e")
+    np.testing.assert_array_equal(found[0, 0], atoms)
+    assert dp.summary(idata, "theta", LABELS).clusters["theta[1, 0]"].tolist() == [0.2, 1.2, 2.2]

@@ -74,6 +74,12 @@ class AtomView:
         name = self.name.removesuffix("_atoms")
         return name if parameter == name else f"{name}_{parameter}"
 
+    def axis(self, letter: str, length: int) -> tuple[str, np.ndarray]:
+        """Return name and coordinates of a dimension of atoms."""
+        if letter == "d" and self.columns is not None:
+            return self.columns[0], np.asarray(self.columns[1])
+        return f"{self.name}_{'column' if letter == 'd' else letter}", np.arange(length)
+
     def category_names(self, length: int) -> None:
         """Return None: an atom has no categories."""
 
@@ -115,15 +121,15 @@ class ParametersView(AtomView):
     def __init__(self, view: AtomView, process: Any) -> None:
         super().__init__(name=view.name, atoms=view.atoms, directions=view.directions)
         self._process = process
-        names: list[str] = []
+        self.column_names: list[str] = []
         # For each column, whether it is a direction.
         self.are_directions: list[bool] = []
         for key in process.keys:
             shape = self.atoms[key].shape[2:]
             places = ["[" + ",".join(map(str, place)) + "]" for place in np.ndindex(shape)] if shape else [""]
-            names += [self.named(key) + place for place in places]
+            self.column_names += [self.named(key) + place for place in places]
             self.are_directions += [key in self.directions] * len(places)
-        self.columns, self.d = (f"{self.name}_column", names), len(names)
+        self.columns_as_text, self.d = self.column_names, len(self.column_names)
 
     def names_in(self, mixture: str) -> tuple[str, ...]:
         """Return the names by which a user may call the parameters: that of their process."""

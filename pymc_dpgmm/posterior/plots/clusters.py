@@ -110,7 +110,7 @@ class _Rows:
         self.of_row = labels if view.unit is None else labels[view.unit]
         self.sizes = np.bincount(labels)
         self.largest_first = np.argsort(-self.sizes, kind="stable")
-        names = column_labels(view, draws.column_names(view), self.what)
+        names = column_labels(view, view.column_names, self.what)
         self.names: list[str] = names
 
     def components(self) -> xr.Dataset:
@@ -130,7 +130,7 @@ def _draw_pairs(plt: Any, ax: Any, rows: _Rows, columns: Any, probability: float
     pairs, title = chosen_pairs(rows.draws, view, columns, rows.data, rows.of_row)
     if ax is not None and len(pairs) > 1:
         count = len({j for pair in pairs for j in pair})
-        names = listed(rows.draws.column_names(view))
+        names = listed(view.column_names)
         raise ValueError(f"ax takes one or two columns, got {count}: choose some of {names} with columns=")
     n_rows, n_columns, size = grid_size(len(pairs))
     is_strip = pairs[0][1] is None

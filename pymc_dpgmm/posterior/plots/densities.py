@@ -71,8 +71,8 @@ def plot_density(
         (_draw_line if data.dtype.kind == "f" else _draw_bars)(axes, result, data, "data", bins)
         return figure
     view = draws.sole()
-    names = draws.column_names(view)
-    chosen = list(range(view.d)) if columns is None else draws.positions(view, columns)
+    names = view.column_names
+    chosen = list(range(view.d)) if columns is None else view.positions(columns)
     if len(chosen) > 2 or (len(chosen) > 1 and x is not None):
         raise ValueError(
             f"plot_density takes one column, or two without x, got {len(chosen)}: choose some of {listed(names)} "

@@ -69,8 +69,8 @@ def plot_groups(
         raise ValueError(f"the rows of {draws.labels_name} have no groups: use plot_clusters")
     if view.d < 2:
         raise ValueError(f"plot_groups needs two columns, and {view.name} has one: use plot_group_weights")
-    names = draws.column_names(view)
-    pair = [0, 1] if columns is None else draws.positions(view, columns)
+    names = view.column_names
+    pair = [0, 1] if columns is None else view.positions(columns)
     if len(pair) != 2:
         raise ValueError(f"columns must be two columns, got {len(pair)}: choose two of {listed(names)}")
     j, i = pair

@@ -49,9 +49,9 @@ def chosen_pairs(draws: MixtureDraws, view: NamedView, columns: Any, data: Any, 
     ValueError
         If more than MOST_COLUMNS are chosen.
     """
-    names, title = draws.column_names(view), ""
+    names, title = view.column_names, ""
     if columns is not None:
-        chosen = draws.positions(view, columns)
+        chosen = view.positions(columns)
         if len(chosen) > MOST_COLUMNS:
             raise ValueError(
                 f"pairs of {len(chosen)} columns are too many to see; choose at most {MOST_COLUMNS} with columns="

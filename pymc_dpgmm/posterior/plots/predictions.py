@@ -95,7 +95,7 @@ def plot_predict(
     figure, (axes,) = make_axes(plt, ax, (7, 4))
     across = _values(question, known, position)
     rng = np.random.default_rng(random_seed)
-    axes.set_xlabel(as_text(draws.column_names(known)[position]))
+    axes.set_xlabel(as_text(known.column_names[position]))
     # A line through the levels of a category would say what is between them.
     are_apart = Column(known, position, "").levels is not None
     if are_apart:
@@ -170,8 +170,8 @@ def _along(draws: Draws, view: NamedView, position: int) -> Any:
     levels = Column(view, position, "").levels
     # Codes would be taken for levels.
     points = grid(view, position, _POINTS, draws.numbers.n_draws) if levels is None else coordinates(levels)
-    if levels is not None and draws.has_column_names(view) and not view.is_vector:
-        values: Any = pd.DataFrame({draws.column_names(view)[position]: points})
+    if levels is not None and view.has_column_names and not view.is_vector:
+        values: Any = pd.DataFrame({view.column_names[position]: points})
     else:
         rows = np.full((len(points), view.d), np.nan, dtype=np.float64 if levels is None else object)
         rows[:, position] = points
@@ -192,7 +192,7 @@ def _data(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the data of two columns in some rows, if both are observed row by row."""
     views = [view for view, _ in (first, second)]
-    if any(not draws.is_observed(view) or view.is_drawn or view.has_triplets for view in views):
+    if any(view.stored is None or view.is_drawn or view.has_triplets for view in views):
         return None
     across, up = (view.column_values([j], draws.numbers.n_draws, of_rows)[:, 0] for view, j in (first, second))
     if len(across) != len(up):
