@@ -302,9 +302,8 @@ def _top_words(components: xr.Dataset) -> list[str]:
 def _columns_of(values: xr.DataArray, name: str, cluster: str, is_direction: bool) -> dict[str, np.ndarray]:
     """Return posterior means of a parameter as named columns of a table; of directions, those of unit vectors."""
     if name.endswith("covariance"):
-        values = xr.DataArray(
-            np.diagonal(values.to_numpy(), axis1=-2, axis2=-1), dims=values.dims[:-1], coords=_without_last(values)
-        )
+        of_row = values.isel({values.dims[-1]: 0}, drop=True)
+        values = of_row.copy(data=np.diagonal(values.to_numpy(), axis1=-2, axis2=-1))
     if name.endswith("variance"):
         values = values**0.5
         name = f"{name.removesuffix('covariance').removesuffix('variance')}sd"
@@ -326,8 +325,3 @@ def _columns_of(values: xr.DataArray, name: str, cluster: str, is_direction: boo
         for i, key in enumerate(keys)
         if key[-1] != NO_CATEGORY
     }
-
-
-def _without_last(values: xr.DataArray) -> dict[str, Any]:
-    last = values.dims[-1]
-    return {str(name): coord for name, coord in values.coords.items() if last not in coord.dims}

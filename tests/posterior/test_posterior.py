@@ -80,7 +80,7 @@ def test_co_clustering_counts_pairs():
 
 
 def test_threads_count_the_same():
-    from pymc_dpgmm.posterior.arrays.co_clustering import count_together
+    from pymc_dpgmm.posterior.co_clustering import count_together
 
     draws = random_draws(np.random.default_rng(2), 30, 50)
     np.testing.assert_array_equal(count_together(draws, 1), count_together(draws, 3))
