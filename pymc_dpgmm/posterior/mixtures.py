@@ -4,18 +4,19 @@
 them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
 import xarray as xr
+from scipy.special import logsumexp
 
 from pymc_dpgmm.integration.variables.records import dataset_of
 from pymc_dpgmm.partitions.priors import GibbsType
-from pymc_dpgmm.posterior.arrays.log_likelihood import draw_replicates, pointwise_log_likelihood
-from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers
+from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers, Partition
 from pymc_dpgmm.posterior.arrays.predictions import tails
+from pymc_dpgmm.posterior.arrays.rows import draw_rows_of_table, log_densities_of, log_weights_given, rows_of
 from pymc_dpgmm.posterior.draws import DrawnLabels, Reference, check_probability, drawn_labels, read_records
 from pymc_dpgmm.posterior.named_views import NamedView, read_atoms, read_view
 from pymc_dpgmm.posterior.points import points_of
@@ -237,9 +238,29 @@ class MixtureDraws(FamilyDraws):
             )
         # Replicates of all views together serve each view.
         names, rng = [written, *(view.name for view in views)], np.random.default_rng(random_seed)
-        seed = shared_seed(self._idata, ("posterior_predictive",), names, rng)
-        log_p = pointwise_log_likelihood(self.numbers, self.drawn.streams(seed), of)
+        seed, n = shared_seed(self._idata, ("posterior_predictive",), names, rng), self.drawn.n
+        log_p = np.empty((self.numbers.n_draws, n))
+        for partition, drawn_of_views, log_weights in self._with_measures(seed, of):
+            total = log_weights
+            for clusters, drawn in zip(partition.views, drawn_of_views, strict=True):
+                if of in (None, clusters.view.name):
+                    total = total + log_densities_of(clusters, drawn, n)
+            log_p[partition.draw] = logsumexp(total, axis=1)
+            if of is not None:
+                log_p[partition.draw] -= logsumexp(log_weights, axis=-1)
         return log_p, written, {SEED: seed}
+
+    def _with_measures(
+        self, seed: int, of: str | None
+    ) -> Iterator[tuple[Partition, list[dict[str, np.ndarray]], np.ndarray]]:
+        """Yield partitions with drawn parameters in each view, and log weights of clusters for rows.
+
+        With ``of``, the name of one of several views, the weights condition on the entries in the others.
+        """
+        streams = self.drawn.streams(seed)
+        for partition in self.numbers.partitions():
+            measure = partition.draw_measure(streams(partition.draw), of_groups=True)
+            yield partition, measure.drawn, log_weights_given(self.numbers, partition, measure, of)
 
     def replicates(self, name: str, rng: np.random.Generator) -> xr.Dataset:
         """Return replicates of the data given weights and parameters of clusters that are drawn."""
@@ -251,7 +272,16 @@ class MixtureDraws(FamilyDraws):
         )
         self.refuse_powers("dp.sample_replicates")
         seed = shared_seed(self._idata, ("log_likelihood", "posterior_predictive"), [written], rng)
-        replicates = draw_replicates(self.numbers, self.drawn.streams(seed), rng, of)
+        replicates: dict[str, np.ndarray] = {}
+        for partition, drawn_of_views, log_weights in self._with_measures(seed, of):
+            labels = draw_rows_of_table(rng, log_weights, self.drawn.n)
+            for clusters, drawn in zip(partition.views, drawn_of_views, strict=True):
+                view = clusters.view.name
+                if of in (None, view):
+                    rows = rows_of(rng, clusters, drawn, labels, partition.draw)
+                    if view not in replicates:
+                        replicates[view] = np.empty((self.numbers.n_draws, *rows.shape))
+                    replicates[view][partition.draw] = rows
         arrays = {view.name: self._as_in_pymc(view, replicates[view.name]) for view in views}
         return xr.Dataset({key: array.assign_attrs({SEED: seed}) for key, array in arrays.items()})
 

@@ -19,7 +19,7 @@ from pymc_dpgmm.integration.variables.models import digest_of, numbers_in, value
 from pymc_dpgmm.partitions.priors import GibbsType, log_seat_new
 from pymc_dpgmm.posterior.arrays.atoms import N_FRESH, ParametersView
 from pymc_dpgmm.posterior.arrays.base_integrals import Integrals, RowIntegrals
-from pymc_dpgmm.posterior.arrays.log_likelihood import draw_rows_of_table
+from pymc_dpgmm.posterior.arrays.rows import draw_rows_of_table
 from pymc_dpgmm.posterior.draws import check_probability
 from pymc_dpgmm.posterior.mixtures import FamilyDraws, MixtureDraws, Recorded
 from pymc_dpgmm.posterior.points import Points
