@@ -87,7 +87,7 @@ class FamilyDraws(Draws):
                     # The family checks covariates together with rows; the first draw is enough.
                     clusters.family.check_values(clusters.view.params(0), np.concatenate([new, of_view], axis=1))
                 rows_of_view[partition.draw] = new
-            names = getattr(partition.seats, "names", None)
+            names = partition.seats.names
             clusters_of_rows[partition.draw] = labels if names is None else names[labels]
         cluster = {"cluster": (("chain", "draw", "new_row"), self.drawn.by_chain(clusters_of_rows))}
         return self.with_names(self.views, rows, np.arange(n_rows), cluster)

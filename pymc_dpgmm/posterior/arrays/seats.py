@@ -23,6 +23,10 @@ MOST = 1_000
 class Seats(Protocol):
     """The posterior of weights and of new rows given one partition into K clusters."""
 
+    @property
+    def names(self) -> np.ndarray | None:
+        """Names of the clusters, and of components without rows, if they have names."""
+
     def probabilities(self) -> np.ndarray:
         """Return the probabilities that one more row joins each cluster or a new one: (K + 1,)."""
 
@@ -44,6 +48,10 @@ class GibbsSeats(NamedTuple):
 
     prior: GibbsType
     sizes: np.ndarray
+
+    @property
+    def names(self) -> None:
+        """Clusters have no names."""
 
     def probabilities(self) -> np.ndarray:
         """Return the prior's seating probabilities."""
