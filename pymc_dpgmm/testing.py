@@ -6,6 +6,7 @@ a slow log marginal likelihood that was written independently of the family. The
 """
 
 import inspect
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -793,6 +794,31 @@ class Contract:
             errors = np.sqrt(np.sum(np.abs(weights * (means - wanted[:, None, :])) ** 2, axis=1))
             found = np.broadcast_to(component.mean(predictive, values), (self.n, 1, self.d))[:, 0]
             np.testing.assert_array_less(np.abs(found - wanted)[absent], (4.5 * errors + 1e-12)[absent])
+
+    def check_cdf(self) -> None:
+        """Probabilities of at most a number add up to densities, given all other columns or none."""
+        component = self.family.component
+        if component.cdf is None:
+            return
+        table = self.table([range(self.n - 1)])
+        drawn = self._drawn(np.random.default_rng(5), table, table.sums(1, 2), 4)
+        # Of what is given, 0 events mean that a time is censored.
+        rows = self.values[np.all(self.values[:, self.d :] != 0, axis=1) | component.is_discrete].astype(
+            np.float64
+        )
+        has_parts = self.d > 1 and self.family.log_predictive_present is not None
+        for j, knows_others in itertools.product(range(self.d), [False, True][: 1 + has_parts]):
+            values, x = rows.copy(), rows[:, [j]]
+            values[:, [j] if knows_others else range(self.d)] = np.nan
+            step = 1e-4 * (np.abs(x) if component.bounds[0] >= 0.0 else rows[:, j].std() or 1.0)
+            step = np.full(x.shape, 0.5) if component.is_discrete else np.broadcast_to(step, x.shape)
+            limits = np.hstack([x - step, x + step])
+            between = np.diff(component.cdf(drawn, values, j, limits), axis=2)[:, :, 0]
+            known = component.log_density(drawn, values) if knows_others else 0.0
+            values[:, j] = x[:, 0]
+            density = np.exp(component.log_density(drawn, values) - known)
+            width = 2.0 * step
+            np.testing.assert_allclose(between / width, density, rtol=1e-5, atol=1e-7)
 
     def _assert_mean_densities(self, drawn: dict[str, Any], values: np.ndarray, wanted: Any) -> None:
         densities = np.exp(self.family.component.log_density(drawn, values))

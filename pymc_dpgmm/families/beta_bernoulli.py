@@ -96,6 +96,9 @@ COMPONENT = Component(
     log_density=_log_density,
     is_discrete=True,
     mean=lambda drawn, values: drawn["probability"][None],
+    cdf=lambda drawn, values, j, points: np.where(
+        points[:, None, :] < 1.0, (points >= 0.0)[:, None, :] * (1.0 - drawn["probability"][None, :, j, None]), 1.0
+    ),
 )
 
 

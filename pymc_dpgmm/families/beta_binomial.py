@@ -11,6 +11,7 @@ Rows hold successes, failures, and the sum over columns of the logs of the binom
 from typing import Any
 
 import numpy as np
+from scipy.special import betainc
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
 from pymc_dpgmm.families.contract.component import Component, Drawn
@@ -52,6 +53,17 @@ def _mean(drawn: Drawn, values: np.ndarray) -> np.ndarray:
     return np.hsplit(values, 2)[1][:, None, :] * drawn["probability"]
 
 
+def _cdf(drawn: Drawn, values: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
+    trials, successes = np.hsplit(values, 2)[1][:, [j]], np.floor(points)
+    failures = (trials - successes)[:, :, None].swapaxes(1, 2)
+    successes = successes[:, None, :]
+    # The distribution function of a binomial number is an incomplete beta function.
+    found = betainc(
+        np.maximum(failures, 1.0), np.maximum(successes, 0.0) + 1.0, 1.0 - drawn["probability"][None, :, j, None]
+    )
+    return np.where(failures <= 0.0, 1.0, np.where(successes < 0.0, 0.0, found))
+
+
 def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
     successes, trials = np.hsplit(missing_as_nothing(values), 2)
     failures = trials - successes
@@ -91,7 +103,13 @@ class BetaBinomial(BaseMeasure):
             check_values=_check_values,
             represent=_represent,
             component=Component(
-                {"probability": "d"}, draw_probabilities, _draw_rows, _log_density, is_discrete=True, mean=_mean
+                {"probability": "d"},
+                draw_probabilities,
+                _draw_rows,
+                _log_density,
+                is_discrete=True,
+                mean=_mean,
+                cdf=_cdf,
             ),
             predictive=_predictive,
             given={"trials": "d"},

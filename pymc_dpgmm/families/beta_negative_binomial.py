@@ -12,6 +12,7 @@ The size need not be whole. It is the number of successes of a row of
 from typing import Any
 
 import numpy as np
+from scipy.special import betainc
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
 from pymc_dpgmm.families.contract.component import Component, Drawn
@@ -56,6 +57,15 @@ def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given
 def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
     counts, size = np.hsplit(missing_as_nothing(values), 2)
     return log_bernoulli(drawn, size, counts) + _log_coefficients(counts, size)[:, None]
+
+
+def _cdf(drawn: Drawn, values: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
+    size, counts = np.hsplit(values, 2)[1][:, [j]], np.floor(points)
+    # The distribution function of a negative binomial count is an incomplete beta function, for any real size.
+    found = betainc(
+        size[:, :, None], np.maximum(counts, 0.0)[:, None, :] + 1.0, drawn["probability"][None, :, j, None]
+    )
+    return np.where(counts[:, None, :] < 0.0, 0.0, found)
 
 
 def _mean(drawn: Drawn, values: np.ndarray) -> np.ndarray:
@@ -106,7 +116,13 @@ class BetaNegativeBinomial(BaseMeasure):
             check_values=_check_values,
             represent=_represent,
             component=Component(
-                {"probability": "d"}, draw_probabilities, _draw_rows, _log_density, is_discrete=True, mean=_mean
+                {"probability": "d"},
+                draw_probabilities,
+                _draw_rows,
+                _log_density,
+                is_discrete=True,
+                mean=_mean,
+                cdf=_cdf,
             ),
             predictive=_predictive,
             given={"size": "d"},

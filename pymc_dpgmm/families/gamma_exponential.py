@@ -17,6 +17,7 @@ from pymc_dpgmm.families.contract.component import Component, Drawn
 from pymc_dpgmm.families.contract.supports import refuse_where
 from pymc_dpgmm.families.shared.counts import check_counts
 from pymc_dpgmm.families.shared.gamma_rates import (
+    cdf_of_exposures,
     draw_exposures,
     draw_rates,
     gamma_rates,
@@ -56,6 +57,10 @@ def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given
 
 def _mean(drawn: Drawn, values: np.ndarray) -> np.ndarray:
     return mean_exposures(drawn, np.maximum(np.hsplit(values, 2)[1], 1.0))
+
+
+def _cdf(drawn: Drawn, values: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
+    return cdf_of_exposures(drawn, np.maximum(np.hsplit(values, 2)[1], 1.0), j, points)
 
 
 def _from_data(rows: np.ndarray, events: np.ndarray | float = 1.0) -> dict[str, np.ndarray | float]:
@@ -114,6 +119,7 @@ class GammaExponential(BaseMeasure):
                 log_density=_log_density,
                 bounds=(0.0, math.inf),
                 mean=_mean,
+                cdf=_cdf,
             ),
             predictive=rate_at_mean_of_inverse,
             given={"events": "d"},

@@ -16,6 +16,7 @@ from pymc_dpgmm.families.contract.base_measure import BaseMeasure
 from pymc_dpgmm.families.contract.component import Component, Drawn
 from pymc_dpgmm.families.contract.supports import refuse_where
 from pymc_dpgmm.families.shared.gamma_rates import (
+    cdf_of_exposures,
     draw_exposures,
     draw_rates,
     gamma_rates,
@@ -55,6 +56,10 @@ def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
 
 def _mean(drawn: Drawn, values: np.ndarray) -> np.ndarray:
     return mean_exposures(drawn, np.hsplit(values, 2)[1])
+
+
+def _cdf(drawn: Drawn, values: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
+    return cdf_of_exposures(drawn, np.hsplit(values, 2)[1], j, points)
 
 
 def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
@@ -108,6 +113,7 @@ class GammaGamma(BaseMeasure):
                 log_density=_log_density,
                 bounds=(_SMALLEST, math.inf),
                 mean=_mean,
+                cdf=_cdf,
             ),
             predictive=rate_at_mean_of_inverse,
             given={"shape": "d"},

@@ -13,6 +13,7 @@ Rows hold counts, exposures, and the sum over columns of x log e - log x!, which
 from typing import Any
 
 import numpy as np
+from scipy.special import pdtr
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
 from pymc_dpgmm.families.contract.component import Component, Drawn
@@ -42,6 +43,11 @@ def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
     return log_densities_of_events(drawn, counts, exposure) + _constants(counts, exposure)[:, None]
 
 
+def _cdf(drawn: Drawn, values: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
+    counts, mean = np.floor(points)[:, None, :], np.hsplit(values, 2)[1][:, [j]] * drawn["rate"][:, j]
+    return np.where(counts < 0.0, 0.0, pdtr(np.maximum(counts, 0.0), mean[:, :, None]))
+
+
 COMPONENT = Component(
     axes={"rate": "d"},
     draw=draw_rates,
@@ -49,6 +55,7 @@ COMPONENT = Component(
     log_density=_log_density,
     is_discrete=True,
     mean=lambda drawn, values: np.hsplit(values, 2)[1][:, None, :] * drawn["rate"],
+    cdf=_cdf,
 )
 
 

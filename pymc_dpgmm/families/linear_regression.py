@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
-from pymc_dpgmm.families.contract.component import Component, Drawn, draw_gammas
+from pymc_dpgmm.families.contract.component import Component, Drawn, draw_gammas, normal_cdf
 from pymc_dpgmm.families.contract.expected import Linear, as_packed, expected_log_variance
 from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.families.contract.supports import positive, positive_definite, real
@@ -253,6 +253,9 @@ COMPONENT = Component(
     given_columns=_normal_rows,
     restore=lambda drawn, origin: drawn | {"coefficients": drawn["coefficients"] + origin},
     mean=lambda drawn, values: (values[:, 1:] @ drawn["coefficients"].T)[:, :, None],
+    cdf=lambda drawn, values, j, points: normal_cdf(
+        points, values[:, 1:] @ drawn["coefficients"].T, np.sqrt(drawn["variance"])[None]
+    ),
 )
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
-from pymc_dpgmm.families.contract.component import Component, Drawn, restore_mean
+from pymc_dpgmm.families.contract.component import Component, Drawn, normal_cdf, restore_mean
 from pymc_dpgmm.families.contract.defaults import column_means, column_variances
 from pymc_dpgmm.families.contract.expected import Linear, as_packed
 from pymc_dpgmm.families.contract.family import Family
@@ -170,6 +170,15 @@ def _mean(drawn: Drawn, values: np.ndarray) -> np.ndarray:
     return found
 
 
+def _cdf(drawn: Drawn, values: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
+    deviation = np.ones((len(values), len(drawn["mean"])))
+    for own, unknown, _, covariance in _conditional(drawn, values):
+        if j in unknown:
+            at = int(np.searchsorted(unknown, j))
+            deviation[own] = np.sqrt(covariance[:, :, at, at])
+    return normal_cdf(points, _mean(drawn, values)[:, :, j], deviation)
+
+
 def _draw_unknown(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, values: np.ndarray) -> np.ndarray:
     found = np.array(_split(values)[0])
     for own, unknown, means, covariance in _conditional(drawn, values):
@@ -252,6 +261,7 @@ FAMILY = taking_gaps(
             restore=restore_mean,
             mean=_mean,
             draw_unknown=_draw_unknown,
+            cdf=_cdf,
         ),
         given={"covariance": "q"},
         from_data=_from_data,

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
-from pymc_dpgmm.families.contract.component import Component, Drawn, if_present, restore_mean
+from pymc_dpgmm.families.contract.component import Component, Drawn, if_present, normal_cdf, restore_mean
 from pymc_dpgmm.families.contract.defaults import column_means, column_variances
 from pymc_dpgmm.families.contract.expected import Linear
 from pymc_dpgmm.families.contract.family import Family
@@ -116,6 +116,11 @@ def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given
     return mean + np.sqrt(given) * rng.standard_normal(mean.shape)
 
 
+def _cdf(drawn: Drawn, values: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
+    deviation = np.sqrt(np.hsplit(values, 2)[1][:, [j]])
+    return normal_cdf(points, drawn["mean"][None, :, j], deviation)
+
+
 def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
     rows, variances = np.hsplit(values, 2)
     total = np.zeros((len(values), len(drawn["mean"])))
@@ -208,6 +213,7 @@ class NormalKnownVariance(BaseMeasure):
                 log_density=_log_density,
                 restore=restore_mean,
                 mean=lambda drawn, values: drawn["mean"][None],
+                cdf=_cdf,
             ),
             given={"variance": "d"},
             from_data=_from_data,

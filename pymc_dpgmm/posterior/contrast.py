@@ -9,7 +9,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dpgmm.posterior.arrays.predictions import Unknown, curves_given, tails
-from pymc_dpgmm.posterior.draws import check_probability
+from pymc_dpgmm.posterior.draws import checked_level
 from pymc_dpgmm.posterior.predict import blocks_of, check_kind
 from pymc_dpgmm.posterior.questions import Question, read_question
 from pymc_dpgmm.posterior.reading import read_draws
@@ -29,7 +29,7 @@ def contrast(
     given: Mapping[str, Any] | None = None,
     given_changed: Mapping[str, Any] | None = None,
     group: Any = None,
-    probability: float = 0.9,
+    probability: float | None = None,
     n_draws: int = 1000,
     random_seed: Any = None,
     model: pm.Model | None = None,
@@ -53,8 +53,9 @@ def contrast(
         Columns, or views, whose expected entries are compared. Of columns of 0 and 1 these are probabilities.
     given, given_changed : dict, optional
         Covariates, exposure or trials of the rows of both, by default the same.
-    probability : float, in (0, 1)
-        Probability of the intervals, which have equal tails.
+    probability : float, in (0, 1), optional
+        Probability of the intervals, which have equal tails; by default that of ArviZ,
+        ``arviz.rcParams["stats.ci_prob"]``.
     n_draws : int, >= 1
         Draws of the posterior that are used, spread over all of them.
     random_seed : int or numpy.random.Generator, optional
@@ -96,7 +97,7 @@ def contrast(
     >>> found["mean"].round(-1).item()
     20.0
     """
-    check_probability(probability)
+    probability = checked_level(probability)
     check_count("n_draws", n_draws, 1)
     draws = read_draws(idata, name, model, group)
     draws.refuse_atoms("dp.contrast")

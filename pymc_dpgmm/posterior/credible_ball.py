@@ -9,7 +9,7 @@ from pymc_dpgmm.native.threads import Threads, available_threads
 from pymc_dpgmm.posterior.arrays.losses import losses_between
 from pymc_dpgmm.posterior.arrays.partitions import distinct
 from pymc_dpgmm.posterior.arrays.point_partition import point_partition_of
-from pymc_dpgmm.posterior.draws import check_probability, checked_partition, drawn_labels
+from pymc_dpgmm.posterior.draws import checked_level, checked_partition, drawn_labels
 
 # Distances that differ by no more than this are equal.
 TIED = 1e-12
@@ -21,7 +21,7 @@ def credible_ball(
     name: str,
     partition: Any = None,
     *,
-    probability: float = 0.95,
+    probability: float | None = None,
     loss: str | None = None,
     random_seed: Any = 0,
 ) -> xr.Dataset:
@@ -39,8 +39,8 @@ def credible_ball(
         Name of the mixture or of its labels.
     partition : (n,) array_like of integers or text, or Dataset, optional
         The centre: labels, or the result of :func:`point_partition`, which is called by default.
-    probability : float, in (0, 1)
-        Posterior probability of the ball.
+    probability : float, in (0, 1), optional
+        Posterior probability of the ball; by default that of ArviZ, ``arviz.rcParams["stats.ci_prob"]``.
     loss : {"vi", "binder"}, optional
         The distance, see :func:`point_partition`.
     random_seed : int or numpy.random.Generator
@@ -69,7 +69,7 @@ def credible_ball(
     >>> ball["n_clusters"].sel(bound=["vertical_upper", "vertical_lower"]).to_numpy()
     array([2, 3])
     """
-    check_probability(probability)
+    probability = checked_level(probability)
     drawn = drawn_labels(idata, name)
     loss = loss or drawn.loss
     if partition is None:

@@ -8,7 +8,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dpgmm.posterior.arrays.predictions import densities_given, membership_of
-from pymc_dpgmm.posterior.draws import check_probability
+from pymc_dpgmm.posterior.draws import checked_level
 from pymc_dpgmm.posterior.points import points_of
 from pymc_dpgmm.posterior.questions import read_question
 from pymc_dpgmm.posterior.reading import read_draws, read_labelled
@@ -24,7 +24,7 @@ def density(
     known: Any = None,
     given: Mapping[str, Any] | None = None,
     group: Any = None,
-    probability: float = 0.95,
+    probability: float | None = None,
     random_seed: Any = None,
     model: pm.Model | None = None,
 ) -> xr.Dataset:
@@ -52,8 +52,9 @@ def density(
     given : dict, optional
         Covariates, exposure or trials of every point, under the name of the base measure's argument; with
         ``known``, a dict of such dicts by view if there are several views.
-    probability : float, in (0, 1)
-        Probability of the bands, which have equal tails.
+    probability : float, in (0, 1), optional
+        Probability of the bands, which have equal tails; by default that of ArviZ,
+        ``arviz.rcParams["stats.ci_prob"]``.
     group : str or int, optional
         For rows in groups, the name of the group whose density is returned, by default a new group without rows.
     random_seed : int or numpy.random.Generator, optional
@@ -85,11 +86,11 @@ def density(
     >>> found["mean"].round(1).to_numpy()
     array([1., 0., 1.])
     """
+    probability = checked_level(probability)
     draws = read_draws(idata, name, model, group)
     if known is None:
         return draws.density(x, columns, given, probability, random_seed)
     draws.refuse_known()
-    check_probability(probability)
     whole = read_draws(idata, draws.name, model, group)
     whole = whole.of_views([view.name for view in whole.data_views])
     view, chosen = draws.view_and_columns(columns)

@@ -10,7 +10,7 @@ import xarray as xr
 from pymc_dpgmm.native.compiled import logger
 from pymc_dpgmm.posterior.arrays.dependence import mutual_information
 from pymc_dpgmm.posterior.arrays.predictions import Unknown, log_densities, tails
-from pymc_dpgmm.posterior.draws import check_probability
+from pymc_dpgmm.posterior.draws import checked_level
 from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.protocol import Draws
 from pymc_dpgmm.posterior.questions import read_question
@@ -121,7 +121,7 @@ def dependence(
     columns: Any = None,
     *,
     group: Any = None,
-    probability: float = 0.9,
+    probability: float | None = None,
     n_draws: int = 200,
     n_rows: int = 1_000,
     random_seed: Any = None,
@@ -140,8 +140,9 @@ def dependence(
     columns : list of str or int, optional
         Columns or views, by default all. Those of :class:`DirichletMultinomial` and of sparse rows have no
         densities of single entries, and are left out.
-    probability : float, in (0, 1)
-        Probability of the intervals, which have equal tails.
+    probability : float, in (0, 1), optional
+        Probability of the intervals, which have equal tails; by default that of ArviZ,
+        ``arviz.rcParams["stats.ci_prob"]``.
     n_draws : int, >= 1
         Draws of the posterior that are used, spread over all of them.
     n_rows : int, >= 1
@@ -179,7 +180,7 @@ def dependence(
     >>> found["mean"].sel(column="duration", other="waiting").round(1).item()
     1.0
     """
-    check_probability(probability)
+    probability = checked_level(probability)
     check_count("n_draws", n_draws, 1)
     check_count("n_rows", n_rows, 1)
     draws = read_draws(idata, name, model, group)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import arviz as az
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -341,7 +342,15 @@ def checked_partition(name: str, partition: Any, drawn: DrawnLabels) -> Referenc
     return Reference(codes.astype(np.int64), coordinates(labels), is_found)
 
 
-def check_probability(probability: float) -> None:
-    """Raise ValueError unless a number lies strictly between 0 and 1."""
-    if not 0 < probability < 1:
-        raise ValueError(f"probability must lie in (0, 1), got {probability}")
+def checked_level(probability: float | None) -> float:
+    """Return the probability of intervals: by default that of ArviZ, ``arviz.rcParams["stats.ci_prob"]``.
+
+    Raises
+    ------
+    ValueError
+        Unless it lies strictly between 0 and 1.
+    """
+    level = float(az.rcParams["stats.ci_prob"]) if probability is None else probability
+    if not 0 < level < 1:
+        raise ValueError(f"probability must lie in (0, 1), got {level}")
+    return level

@@ -17,7 +17,7 @@ from pymc_dpgmm.partitions.priors import GibbsType
 from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers, Partition
 from pymc_dpgmm.posterior.arrays.predictions import tails
 from pymc_dpgmm.posterior.arrays.rows import draw_rows_of_table, log_densities_of, log_weights_given, rows_of
-from pymc_dpgmm.posterior.draws import DrawnLabels, Reference, check_probability, drawn_labels, read_records
+from pymc_dpgmm.posterior.draws import DrawnLabels, Reference, drawn_labels, read_records
 from pymc_dpgmm.posterior.named_views import NamedView, read_atoms, read_view
 from pymc_dpgmm.posterior.points import points_of
 from pymc_dpgmm.posterior.protocol import Draws
@@ -47,7 +47,6 @@ class FamilyDraws(Draws):
         self, x: Any, columns: Any, given: Mapping[str, Any] | None, probability: float, random_seed: Any
     ) -> xr.Dataset:
         """Return the density of one view, some columns of which may be integrated out."""
-        check_probability(probability)
         view, chosen = self.view_and_columns(columns)
         draws = self.of_views([view.name])
         draws.refuse_powers("dp.density", [view])

@@ -15,9 +15,12 @@ from pymc_dpgmm.posterior.arrays.predictions import (
     densities_given,
     draws_given,
     means_given,
+    probabilities_below,
+    quantile_limits,
     quantiles_about,
+    tails,
 )
-from pymc_dpgmm.posterior.draws import check_probability
+from pymc_dpgmm.posterior.draws import checked_level
 from pymc_dpgmm.posterior.points import grid
 from pymc_dpgmm.posterior.questions import Column, Question, read_question
 from pymc_dpgmm.posterior.reading import read_draws
@@ -43,8 +46,9 @@ def predict(
     given: Mapping[str, Any] | None = None,
     group: Any = None,
     x: Any = None,
-    quantiles: Sequence[float] = (0.05, 0.5, 0.95),
-    probability: float = 0.95,
+    quantiles: Sequence[float] | None = None,
+    below: Any = None,
+    probability: float | None = None,
     n_draws: int = 1_000,
     random_seed: Any = None,
     model: pm.Model | None = None,
@@ -77,9 +81,11 @@ def predict(
     kind : str
         ``"mean"``: the expected entries, with a band of the conditional mean.
         ``"draws"``: draws of the entries.
-        ``"quantiles"``: quantiles of the entries, by draws.
+        ``"quantiles"``: quantiles of the entries, by draws, with a band where columns have a distribution function
+        in closed form (of all families but :class:`VonMises` and :class:`DirichletMultinomial`).
         ``"density"``: the density of one column at points, with a band.
-        ``"probability"``: the probability of each level of one column of categories, or of 0 and 1, with a band.
+        ``"probability"``: the probability of each level of one column of categories, or of 0 and 1, with a band;
+        or, with ``below``, the probability that one column of numbers is below a number.
     given : dict, optional
         Covariates, exposure or trials of every row, under the name of the base measure's argument; with several
         views, a dict of such dicts.
@@ -87,9 +93,13 @@ def predict(
         For rows in groups, the name of the group of the new rows. By default each is in a new group without rows.
     x : (g,) array_like, optional
         Points of a density, by default a grid over the range of the data.
-    quantiles : sequence of float, in (0, 1)
-    probability : float, in (0, 1)
-        Probability of the bands, which have equal tails. They are bands for the conditional mean or density of the
+    quantiles : sequence of float, in (0, 1), optional
+        By default the median, and the limits of the interval of ``probability`` with equal tails.
+    below : float or (g,) array_like, optional
+        For ``kind="probability"`` of a column of numbers: P(y < below).
+    probability : float, in (0, 1), optional
+        Probability of the bands, which have equal tails; by default that of ArviZ,
+        ``arviz.rcParams["stats.ci_prob"]``. They are bands for the conditional mean or density of the
         random mixture, not for a new row, and narrow with more data; ``kind="quantiles"`` is for a new row.
     n_draws : int, >= 1
         Draws of the posterior that are used, spread over all of them. ``kind="draws"`` uses all.
@@ -103,14 +113,14 @@ def predict(
     Returns
     -------
     Dataset
-        ``"mean"``: ``mean``, ``lower`` and ``upper`` (new_row, column). ``"quantiles"``: ``quantiles`` (quantile,
-        new_row, column). Both without the dimension ``column`` if ``of`` is the name of a single column.
-        ``"density"``: ``mean``, ``lower`` and ``upper`` (new_row, x). ``"probability"``: the same over
-        ``category``. ``"draws"``: each column under its own name, (chain, draw, new_row), categories as their
-        levels. ``effective_draws`` (new_row,) tells how many draws of equal weight the weighed draws are worth. Of
-        directions, means are those of unit vectors, and bands and quantiles count from the mean: within pi of it,
-        and so sometimes outside of [-pi, pi]. Values are without an offset, as in :func:`sample_new_rows`. New
-        rows of a frame keep their index.
+        ``"mean"``: ``mean``, ``lower`` and ``upper`` (new_row, column). ``"quantiles"``: ``quantiles``, ``lower``
+        and ``upper`` (quantile, new_row, column). Both without the dimension ``column`` if ``of`` is the name of a
+        single column. ``"density"``: ``mean``, ``lower`` and ``upper`` (new_row, x). ``"probability"``: the same
+        over ``category``, or with ``below`` over ``below``, or (new_row,) for one number. ``"draws"``: each column
+        under its own name, (chain, draw, new_row), categories as their levels. ``effective_draws`` (new_row,)
+        tells how many draws of equal weight the weighed draws are worth. Of directions, means are those of unit
+        vectors, and bands and quantiles count from the mean: within pi of it, and so sometimes outside of [-pi,
+        pi]. Values are without an offset, as in :func:`sample_new_rows`. New rows of a frame keep their index.
 
     Raises
     ------
@@ -142,14 +152,16 @@ def predict(
     """
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {list(KINDS)}, got {kind!r}")
-    check_probability(probability)
+    if below is not None and kind != "probability":
+        raise ValueError(f"below is for kind='probability', and the kind is {kind!r}")
+    probability = checked_level(probability)
     draws = read_draws(idata, name, model, group).asked()
     is_of_one = kind in ("density", "probability")
     if of is not None and not is_one_name(of) and not len(of):
         raise ValueError("of must name at least one column or view, or be left out for the columns that have gaps")
     have_levels = kind not in ("mean", "quantiles")
     question = read_question(draws, new, of, given, fills_gaps=not is_of_one, with_levels=have_levels)
-    check_kind(question, kind)
+    check_kind(question, kind, below)
     check_count("n_draws", n_draws, 1)
     if kind != "draws":
         question = question.at_most(n_draws)
@@ -157,13 +169,17 @@ def predict(
     if kind == "draws":
         return _draws(question, rng, progressbar)
     if kind == "quantiles":
-        return quantiles_of(question, _checked_quantiles(quantiles), rng, progressbar)
+        levels = _checked_quantiles(quantiles, probability)
+        found = quantiles_of(question, levels, rng, progressbar)
+        return _with_limits(found, question, levels, probability, rng, progressbar)
     if kind == "mean":
         return means_of(question, probability, rng, progressbar)
+    if below is not None:
+        return _below(question, below, probability, rng, progressbar)
     return densities_of(question, kind, x, probability, rng, progressbar)
 
 
-def check_kind(question: Question, kind: str) -> None:
+def check_kind(question: Question, kind: str, below: Any = None) -> None:
     """Raise ValueError if columns that are asked for have no answer of this kind."""
     names = [column.name for column in question.columns]
     parameters = [column for column in question.columns if not column.view.has_data]
@@ -176,9 +192,12 @@ def check_kind(question: Question, kind: str) -> None:
         if len(names) != 1:
             raise ValueError(f"kind={kind!r} is for one column: choose one of {listed(names)} with of=")
         (column,) = question.columns
-        if kind == "probability" and column.levels is None and not column.is_binary:
+        if below is not None and (column.levels is not None or not _has_cdf(column)):
+            raise ValueError(f"{column.name} has no distribution function: leave out below=")
+        if kind == "probability" and below is None and column.levels is None and not column.is_binary:
             raise ValueError(
-                f"{column.name} has no categories: ask for kind='density', 'mean', 'quantiles' or 'draws'"
+                f"{column.name} has no categories: say below= which number it is to be, or ask for "
+                "kind='density', 'mean', 'quantiles' or 'draws'"
             )
         return
     if kind == "draws":
@@ -195,7 +214,9 @@ def check_kind(question: Question, kind: str) -> None:
         raise ValueError(f"the family {unfit[0].name} does not declare means: ask for kind='draws' or 'quantiles'")
 
 
-def _checked_quantiles(quantiles: Sequence[float]) -> list[float]:
+def _checked_quantiles(quantiles: Sequence[float] | None, probability: float) -> list[float]:
+    low, high = tails(probability)
+    quantiles = [low, 0.5, high] if quantiles is None else quantiles
     found = np.atleast_1d(np.asarray(quantiles, dtype=np.float64)).tolist()
     if not all(0.0 < q < 1.0 for q in found):
         raise ValueError(f"quantiles must lie in (0, 1), got {quantiles}")
@@ -312,6 +333,74 @@ def quantiles_of(
     values, effective = draws_of(question, n, rng, progressbar, summed_up)
     result = _of_columns(question, {"quantiles": values}, ("quantile",), effective, {})
     return result.assign_coords(quantile=quantiles)
+
+
+def _has_cdf(column: Column) -> bool:
+    """Tell whether a column has a distribution function in closed form."""
+    return column.view.has_data and column.view.family.component.cdf is not None
+
+
+def _asked_alone(new: list[Unknown], place: int) -> list[Unknown]:
+    """Return rows of which only one of the columns is asked for, by its place among all."""
+    found = []
+    for each in new:
+        is_there = 0 <= place < len(each.asked)
+        found.append(each._replace(asked=each.asked[[place] if is_there else []]))
+        place -= len(each.asked)
+    return found
+
+
+def _with_limits(
+    found: xr.Dataset,
+    question: Question,
+    levels: list[float],
+    probability: float,
+    rng: np.random.Generator,
+    progressbar: bool,
+) -> xr.Dataset:
+    """Add bands of the quantiles under the random mixture, where all columns have distribution functions."""
+    if not all(map(_has_cdf, question.columns)):
+        return found
+    numbers = question.draws.numbers
+    limits = np.empty((2, len(levels), question.n_rows, len(question.columns)))
+    for place, column in enumerate(question.columns):
+        of_column = column.view.column_values([column.position], numbers.n_draws)
+        bounds = float(np.nanmin(of_column, initial=np.inf)), float(np.nanmax(of_column, initial=-np.inf))
+        is_discrete = column.view.family.component.is_discrete
+        blocks = _blocks(question, numbers.n_draws * len(levels), progressbar)
+        each = [
+            quantile_limits(numbers, _asked_alone(new, place), levels, bounds, is_discrete, probability, rng)
+            for new in blocks
+        ]
+        limits[..., place] = np.concatenate(each, axis=2)
+    limits = np.where(np.isnan(question.known), limits, question.known)
+    for key, values in zip(("lower", "upper"), limits, strict=True):
+        found[key] = (found["quantiles"].dims, values.reshape(found["quantiles"].shape))
+    found.attrs["probability"] = probability
+    return found
+
+
+def _below(
+    question: Question, below: Any, probability: float, rng: np.random.Generator, progressbar: bool
+) -> xr.Dataset:
+    """Return the probability that one column is below numbers, with bands."""
+    (column,), numbers = question.columns, question.draws.numbers
+    limits = np.asarray(below, dtype=np.float64)
+    if limits.ndim > 1 or not limits.size or not np.isfinite(limits).all():
+        raise ValueError(f"below must be a finite number or several, of shape (g,), got {below!r}")
+    points = np.atleast_1d(limits)
+    # Whole numbers below c are at most the one before it.
+    points = np.ceil(points) - 1.0 if column.view.family.component.is_discrete else points
+
+    def answer(new: list[Unknown]) -> Answer:
+        return probabilities_below(numbers, new, points, probability, rng)
+
+    found = _answers(question, numbers.n_draws * len(points), progressbar, answer)
+    dims, coords = (("new_row", "below"), {"below": limits}) if limits.ndim else (("new_row",), {})
+    shape = question.n_rows, *limits.shape
+    values = {key: (dims, getattr(found, key).reshape(shape)) for key in ("mean", "lower", "upper")}
+    attrs = {"probability": probability, "column": column.name}
+    return _with_rows(question, xr.Dataset(values, coords=coords, attrs=attrs), found.effective_draws)
 
 
 def densities_of(

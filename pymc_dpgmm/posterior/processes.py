@@ -20,7 +20,6 @@ from pymc_dpgmm.partitions.priors import GibbsType, log_seat_new
 from pymc_dpgmm.posterior.arrays.atoms import N_FRESH, ParametersView
 from pymc_dpgmm.posterior.arrays.base_integrals import Integrals, RowIntegrals
 from pymc_dpgmm.posterior.arrays.rows import draw_rows_of_table
-from pymc_dpgmm.posterior.draws import check_probability
 from pymc_dpgmm.posterior.mixtures import FamilyDraws, MixtureDraws, Recorded
 from pymc_dpgmm.posterior.points import Points
 from pymc_dpgmm.posterior.stored import Source, StoredPrior, data_of
@@ -366,7 +365,6 @@ class ProcessDraws(MixtureDraws):
         self, x: Any, columns: Any, given: Mapping[str, Any] | None, probability: float, random_seed: Any
     ) -> xr.Dataset:
         """Return the posterior predictive density of a new row's observation."""
-        check_probability(probability)
         process, rng = self._process("the density"), np.random.default_rng(random_seed)
         observed = [rv for rv in process.process.dependents if rv in process.model.observed_RVs]
         if len(process.process.dependents) != 1 or len(observed) != 1:

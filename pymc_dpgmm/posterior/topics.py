@@ -9,7 +9,7 @@ import xarray as xr
 from scipy import sparse
 
 from pymc_dpgmm.posterior.arrays.topics import group_weights_of, held_out, sums_by, topic_words_of
-from pymc_dpgmm.posterior.draws import Reference, check_probability, checked_partition
+from pymc_dpgmm.posterior.draws import Reference, checked_level, checked_partition
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.reading import read_labelled
@@ -24,7 +24,7 @@ def group_weights(
     name: str,
     reference: Any = None,
     *,
-    probability: float = 0.95,
+    probability: float | None = None,
     random_seed: Any = None,
     model: pm.Model | None = None,
 ) -> xr.Dataset:
@@ -43,8 +43,9 @@ def group_weights(
     reference : (n,) array_like of integers or text, or Dataset, optional
         A partition: labels, or the result of :func:`point_partition`. By default the draw with the largest log
         joint density.
-    probability : float, in (0, 1)
-        Probability of the intervals, which have equal tails.
+    probability : float, in (0, 1), optional
+        Probability of the intervals, which have equal tails; by default that of ArviZ,
+        ``arviz.rcParams["stats.ci_prob"]``.
     random_seed : int or numpy.random.Generator, optional
         Seed of the draws of weights behind the intervals.
     model : pm.Model, optional
@@ -77,7 +78,7 @@ def group_weights(
     """
     draws = _grouped(read_labelled(idata, name, model))
     clusters = _reference(draws, reference)
-    check_probability(probability)
+    probability = checked_level(probability)
     found = group_weights_of(draws.numbers, clusters.labels, probability, np.random.default_rng(random_seed))
     assert draws.groups is not None
     group, dim = f"{draws.name}_group", draws.cluster_dim()

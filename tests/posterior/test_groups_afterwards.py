@@ -380,7 +380,7 @@ def test_weights_of_groups_vary_with_the_shares():
         dp.HDPMixture("y", 50.0, 1.0, dp.NormalInverseGamma(**NIG), group=NAMES, observed=ROWS)
         idata = pm.sample(1_000, tune=100, chains=1, random_seed=1, progressbar=False)
     reference = np.array([0, 0, 1, 1, 0])
-    found = dp.group_weights(idata, "y", reference, random_seed=1)
+    found = dp.group_weights(idata, "y", reference, probability=0.95, random_seed=1)
     rng, drawn = np.random.default_rng(0), []
     posterior = idata["posterior"]
     for labels, openers in zip(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr
 
 from pymc_dpgmm.native.arithmetic import LEAST_GAMMA
 
@@ -61,6 +62,11 @@ class Component:
         the others may be anything. Needed where the columns of a cluster tell of each other. ``drawn`` are then
         parameters of a predictive: see :class:`Family`.
 
+    cdf : callable or None
+        ``(drawn, values, j, points) -> (m, K, g) array`` or (1, K, g): the probability in each cluster that entry
+        ``j`` of a row is at most as large as each of its points (m, g), given those entries of ``values`` that are
+        known. Unknown ones are NaN. None where it has no closed form.
+
     Examples
     --------
     The component of a base measure:
@@ -83,6 +89,7 @@ class Component:
     given_columns: Callable[[Drawn, np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None
     mean: Callable[[Drawn, np.ndarray], np.ndarray] | None = None
     draw_unknown: Callable[[np.random.Generator, Drawn, np.ndarray, np.ndarray], np.ndarray] | None = None
+    cdf: Callable[[Drawn, np.ndarray, int, np.ndarray], np.ndarray] | None = None
 
     @property
     def normal_rows(self) -> Callable[[Drawn, np.ndarray], tuple[np.ndarray, np.ndarray]] | None:
@@ -126,6 +133,16 @@ def _log_normal_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
     return total
 
 
+def normal_cdf(points: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    """Return normal probabilities (m, K, g) below points (m, g), of means and deviations (m, K) or (1, K)."""
+    found: np.ndarray = ndtr((points[:, None, :] - mean[:, :, None]) / deviation[:, :, None])
+    return found
+
+
+def _cdf_of_column(drawn: Drawn, values: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
+    return normal_cdf(points, drawn["mean"][None, :, j], np.sqrt(drawn["variance"])[None, :, j])
+
+
 def normal_component(draw: Callable[[np.random.Generator, Any, Any], Drawn]) -> Component:
     """Return the component of rows with independent normal columns.
 
@@ -139,6 +156,7 @@ def normal_component(draw: Callable[[np.random.Generator, Any, Any], Drawn]) -> 
         quadratic=lambda drawn: (drawn["mean"], 1.0 / np.sqrt(drawn["variance"])),
         restore=restore_mean,
         mean=lambda drawn, values: drawn["mean"][None],
+        cdf=_cdf_of_column,
     )
 
 

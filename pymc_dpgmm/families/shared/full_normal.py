@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from pymc_dpgmm.families.contract.component import Component, draw_gammas, restore_mean
+from pymc_dpgmm.families.contract.component import Component, draw_gammas, normal_cdf, restore_mean
 
 
 def draw_full_rows(
@@ -102,6 +102,20 @@ def conditional_mean(drawn: dict[str, np.ndarray], values: np.ndarray) -> np.nda
     return found
 
 
+def conditional_cdf(drawn: dict[str, np.ndarray], values: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
+    """Return the probability (n, K, g) that entry ``j`` is at most each point (n, g) given those that are not NaN.
+
+    Given are ``mean`` (K, d), and ``factor`` (K, d, d) of the covariance.
+    """
+    deviation = np.ones((len(values), len(drawn["mean"])))
+    for rows, known, _ in patterns(np.isnan(values)):
+        q, _ = _of_known(drawn["factor"], known)
+        own = drawn["factor"][:, j]
+        left = own - np.einsum("kp,kdp->kd", np.einsum("kd,kdp->kp", own, q), q)
+        deviation[rows] = np.linalg.norm(left, axis=1)
+    return normal_cdf(points, conditional_mean(drawn, values)[:, :, j], deviation)
+
+
 def draw_conditional(
     rng: np.random.Generator, drawn: dict[str, np.ndarray], labels: np.ndarray, values: np.ndarray
 ) -> np.ndarray:
@@ -151,4 +165,5 @@ def full_component(draw: Callable[..., dict[str, np.ndarray]]) -> Component:
         restore=restore_mean,
         mean=conditional_mean,
         draw_unknown=draw_conditional,
+        cdf=conditional_cdf,
     )

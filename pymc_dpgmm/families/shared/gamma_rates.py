@@ -15,6 +15,7 @@ import math
 from typing import Any
 
 import numpy as np
+from scipy.special import gammainc
 
 from pymc_dpgmm.families.contract.component import Drawn
 from pymc_dpgmm.families.contract.expected import Linear
@@ -80,6 +81,13 @@ def log_densities_of_events(drawn: Drawn, events: np.ndarray, exposure: np.ndarr
 def draw_exposures(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, events: np.ndarray) -> np.ndarray:
     """Draw exposures up to so many events, (n, d) each, in the clusters ``labels``."""
     return rng.gamma(events) / np.maximum(drawn["rate"][labels], np.finfo(np.float64).tiny)
+
+
+def cdf_of_exposures(drawn: Drawn, events: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
+    """Return the probability (n, K, g) in each cluster that exposures up to so many events are at most points."""
+    scaled = np.maximum(points, 0.0)[:, None, :] * drawn["rate"][None, :, j, None]
+    found: np.ndarray = gammainc(events[:, [j], None], scaled)
+    return found
 
 
 def mean_exposures(drawn: Drawn, events: np.ndarray) -> np.ndarray:

@@ -15,7 +15,8 @@ and parameters are drawn, as for the bands of a density.
 Each new row is treated separately, as the next row after the data.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -342,6 +343,97 @@ def densities_given(
         of_view = clusters.log_densities(measure.drawn[asking], values[asking])
         _, curves[s] = _density(others, of_view, known, n_points)
     return _answer(log_known, means, curves, probability)
+
+
+class _Distribution:
+    """The distribution of one column that is asked for, given what is known, under draws of the random measure.
+
+    Parameters
+    ----------
+    mixture : DrawNumbers
+    new : sequence of Unknown
+        The column is the only one that is asked for.
+    rng : numpy.random.Generator
+    """
+
+    def __init__(self, mixture: DrawNumbers, new: Sequence[Unknown], rng: np.random.Generator) -> None:
+        self._mixture, self._new, self._rng = mixture, new, rng
+        self.rows = _Rows(mixture.views, new)
+        ((self._view, self._column),) = [(v, int(j)) for v, each in enumerate(new) for j in each.asked]
+
+    def draws(self) -> Iterator[tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]]:
+        """Yield the log densities (m,) of what is known, and the probability (m, g) of at most points (m, g)."""
+        for partition in self._mixture.partitions(self.rows.values):
+            measure = partition.draw_measure(self._rng)
+            log_joint = self.rows.log_joint_given(partition, measure)
+            of_component = partition.views[self._view].family.component.cdf
+            assert of_component is not None
+            of_clusters = partial(
+                of_component, measure.drawn[self._view], self._new[self._view].values, self._column
+            )
+            yield logsumexp(log_joint, axis=1), partial(_of_mixture, softmax(log_joint, axis=1), of_clusters)
+
+
+def _of_mixture(
+    weights: np.ndarray, of_clusters: Callable[[np.ndarray], np.ndarray], points: np.ndarray
+) -> np.ndarray:
+    """Return the probability (m, g) of at most points (m, g), from weights (m, K) and that in each cluster."""
+    found: np.ndarray = np.sum(weights[:, :, None] * of_clusters(points), axis=1)
+    return found
+
+
+def probabilities_below(
+    mixture: DrawNumbers,
+    new: Sequence[Unknown],
+    points: np.ndarray,
+    probability: float,
+    rng: np.random.Generator,
+) -> Answer:
+    """Return the probability that the column asked for is at most each point (g,), with bands: (m, g)."""
+    asked = _Distribution(mixture, new, rng)
+    log_known = np.empty((mixture.n_draws, asked.rows.n_rows))
+    below = np.empty((*log_known.shape, len(points)))
+    at = np.broadcast_to(points, below.shape[1:])
+    for s, (log_p, cdf) in enumerate(asked.draws()):
+        log_known[s], below[s] = log_p, cdf(at)
+    return _answer(log_known, below, below, probability)
+
+
+# Halvings of the interval that has a quantile.
+_HALVINGS = 60
+_WIDEST = 1e150
+
+
+def quantile_limits(
+    mixture: DrawNumbers,
+    new: Sequence[Unknown],
+    quantiles: Sequence[float],
+    bounds: tuple[float, float],
+    is_discrete: bool,
+    probability: float,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Return limits of the bands of quantiles of the column asked for under the random mixture: (2, g, m).
+
+    ``bounds`` is an interval that may hold them; it is widened where it does not.
+    """
+    asked, levels = _Distribution(mixture, new, rng), np.asarray(quantiles)[None, :]
+    found = np.empty((mixture.n_draws, asked.rows.n_rows, levels.shape[1]))
+    for s, (_, cdf) in enumerate(asked.draws()):
+        low, high = (np.full(found.shape[1:], bound) for bound in bounds)
+        width = max(bounds[1] - bounds[0], 1.0)
+        while width < _WIDEST:
+            is_above, is_below = cdf(low) >= levels, cdf(high) < levels
+            if not (is_above.any() or is_below.any()):
+                break
+            low, high, width = low - width * is_above, high + width * is_below, 2.0 * width
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (low + high)
+            is_below = cdf(middle) < levels
+            low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
+        # A whole number is the least one that is not below.
+        found[s] = np.floor(high) if is_discrete else high
+    return np.quantile(found, tails(probability), axis=0).swapaxes(1, 2)
 
 
 def _density(

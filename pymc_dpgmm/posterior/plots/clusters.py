@@ -8,7 +8,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dpgmm.posterior.component_draws import aligned_components
-from pymc_dpgmm.posterior.draws import check_probability
+from pymc_dpgmm.posterior.draws import checked_level
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.plots.figures import make_axes, pyplot
@@ -82,7 +82,7 @@ def plot_clusters(
     >>> figure = dp.plot_clusters(idata, "y", [0, 0, 0, 1, 1, 1])
     """
     plt = pyplot()
-    check_probability(probability)
+    checked_level(probability)
     draws = read_labelled(idata, name, model)
     rows = _Rows(draws, draws.sole(), partition, np.random.default_rng(random_seed))
     if rows.regression is not None:

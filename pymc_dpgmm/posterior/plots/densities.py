@@ -6,6 +6,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
+from pymc_dpgmm.posterior.draws import checked_level
 from pymc_dpgmm.posterior.plots.figures import COLORS, GREY, make_axes, pyplot
 from pymc_dpgmm.posterior.plots.panels import column_labels, name_ticks, places
 from pymc_dpgmm.posterior.plots.shared import MOST_BARS, OF_BAR, count_ticks
@@ -26,7 +27,7 @@ def plot_density(
     columns: Any = None,
     given: Any = None,
     group: Any = None,
-    probability: float = 0.95,
+    probability: float | None = None,
     bins: int | None = None,
     random_seed: Any = None,
     model: pm.Model | None = None,
@@ -61,6 +62,7 @@ def plot_density(
     >>> figure = dp.plot_density(idata, "y", random_seed=1)
     """
     plt = pyplot()
+    probability = checked_level(probability)
     draws = read_labelled(idata, name, model, group)
     if draws.has_atoms:
         result = draws.density(x, None, None, probability, random_seed)

@@ -10,7 +10,7 @@ from pymc_dpgmm.posterior import partition_diagnostics
 from pymc_dpgmm.posterior.arrays.partitions import posterior_pmf
 from pymc_dpgmm.posterior.chains import chain_differences
 from pymc_dpgmm.posterior.co_clustering import MOST_BYTES, co_clustering_of, positions_of
-from pymc_dpgmm.posterior.draws import check_probability, drawn_labels
+from pymc_dpgmm.posterior.draws import checked_level, drawn_labels
 from pymc_dpgmm.posterior.n_clusters import n_clusters_of
 from pymc_dpgmm.posterior.plots.figures import COLORS, GREY, make_axes, pyplot
 from pymc_dpgmm.posterior.plots.shared import MOST_NAMED, count_ticks, style
@@ -125,7 +125,9 @@ def plot_n_clusters(
     return figure
 
 
-def plot_sizes(idata: Any, name: str, *, n_largest: int = 8, probability: float = 0.9, ax: Any = None) -> Any:
+def plot_sizes(
+    idata: Any, name: str, *, n_largest: int = 8, probability: float | None = None, ax: Any = None
+) -> Any:
     """Plot the shares of rows in the largest clusters: medians and intervals over draws, largest first.
 
     Parameters
@@ -136,8 +138,9 @@ def plot_sizes(idata: Any, name: str, *, n_largest: int = 8, probability: float 
         Name of the mixture or of its labels.
     n_largest : int, >= 1
         Number of clusters to show.
-    probability : float, in (0, 1)
-        Probability of the intervals, which have equal tails.
+    probability : float, in (0, 1), optional
+        Probability of the intervals, which have equal tails; by default that of ArviZ,
+        ``arviz.rcParams["stats.ci_prob"]``.
     ax : matplotlib.axes.Axes, optional
         Axes to draw into. By default a new figure is made.
 
@@ -155,7 +158,7 @@ def plot_sizes(idata: Any, name: str, *, n_largest: int = 8, probability: float 
     >>> figure = dp.plot_sizes(idata, "y")
     """
     plt = pyplot()
-    check_probability(probability)
+    probability = checked_level(probability)
     shares = partition_diagnostics(idata, name, n_largest=n_largest, warn=False)["share"]
     tail = 0.5 - 0.5 * probability
     low, median, high = np.quantile(shares.to_numpy(), [tail, 0.5, 1.0 - tail], axis=(0, 1))

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 
-from pymc_dpgmm.posterior.draws import check_probability
+from pymc_dpgmm.posterior.draws import checked_level
 from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.plots.figures import COLORS, GREY, make_axes, pyplot
 from pymc_dpgmm.posterior.plots.panels import name_ticks
@@ -33,7 +33,7 @@ def plot_predict(
     new: Any = None,
     given: Mapping[str, Any] | None = None,
     group: Any = None,
-    probability: float = 0.9,
+    probability: float | None = None,
     random_seed: Any = None,
     model: pm.Model | None = None,
     ax: Any = None,
@@ -55,8 +55,8 @@ def plot_predict(
     new : table or dict of tables, optional
         Rows with entries of the column ``along``, in increasing order. By default a grid over the range of the
         data, with nothing else known.
-    probability : float, in (0, 1)
-        Probability of both bands.
+    probability : float, in (0, 1), optional
+        Probability of both bands; by default that of ArviZ, ``arviz.rcParams["stats.ci_prob"]``.
     ax : matplotlib.axes.Axes, optional
         Axes to draw into. By default a new figure is made.
 
@@ -80,7 +80,7 @@ def plot_predict(
     >>> figure = dp.plot_predict(idata, "y", "duration", of="waiting", random_seed=1)
     """
     plt = pyplot()
-    check_probability(probability)
+    probability = checked_level(probability)
     draws = read_draws(idata, name, model, group)
     draws.refuse_atoms("dp.plot_predict")
     known, position = _one(draws, along)
