@@ -8,6 +8,9 @@ import numpy as np
 from pymc_dpgmm.native.blocks import Block
 from pymc_dpgmm.native.compiled import address_of, bits_of_generator
 
+# Types of whole numbers: a union of them would be made anew whenever one is set.
+_WHOLE = (int, np.integer, np.bool_)
+
 
 class Memory:
     """An owner of memory that compiled code finds in a block.
@@ -61,7 +64,7 @@ class Memory:
             object.__setattr__(self, name, value)
         elif isinstance(value, np.ndarray):
             self.block[place], self.__dict__[name] = address_of(value), value
-        elif isinstance(value, int | np.integer | np.bool_):
+        elif isinstance(value, _WHOLE):
             self.block[place] = value
             self.__dict__.pop(name, None)
         else:
@@ -69,9 +72,10 @@ class Memory:
 
     def __getattr__(self, name: str) -> Any:
         """Return a whole number: Python looks for it here, since it is in the block alone."""
-        if name not in self._places:
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        return self.block.item(self._places[name])
+        try:
+            return self.block.item(self._places[name])
+        except KeyError:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}") from None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "block": self.block.copy()}

@@ -167,6 +167,13 @@ class State(Memory, block=HEAD):
         self.place[self.order] = np.arange(n_slots)
         self._make_weights(capacity)
 
+    def _reach(self, capacity: int) -> None:
+        """Make slots anew, as many as there are, or more."""
+        if capacity > self.capacity:
+            for table in self.tables:
+                table.resize(capacity)
+        self._make_slots(max(capacity, self.capacity))
+
     def _make_weights(self, capacity: int) -> None:
         n_slots = capacity + self._n_reserved
         self._make(seats=n_slots + 1, seats_left=n_slots + 1, listed=n_slots + 2)
@@ -424,13 +431,7 @@ class State(Memory, block=HEAD):
         labels, n_clusters = canonical_labels(labels)
         self.leave_groups()
         self.slots[:] = labels + 1
-        capacity = _room_for(n_clusters)
-        if capacity > self.capacity:
-            for table in self.tables:
-                table.resize(capacity)
-        else:
-            capacity = self.capacity
-        self._make_slots(capacity)
+        self._reach(_room_for(n_clusters))
         self._fill(n_clusters)
 
     def take_slots(self, slots: np.ndarray, shares: np.ndarray, rest: float) -> None:
@@ -439,11 +440,7 @@ class State(Memory, block=HEAD):
         named = np.zeros(used[-1] + 1, dtype=np.int64)
         named[used] = np.arange(1, len(used) + 1)
         self.slots[:] = named[slots]
-        capacity = max(self.capacity, _room_for(len(used)) if len(used) > self.capacity else 0)
-        if capacity > self.capacity:
-            for table in self.tables:
-                table.resize(capacity)
-        self._make_slots(capacity)
+        self._reach(_room_for(len(used)) if len(used) > self.capacity else 0)
         self._make_group_slots()
         self.shares[:] = 0.0
         self.shares[1 : len(used) + 1] = shares[used]
