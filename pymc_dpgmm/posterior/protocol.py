@@ -229,6 +229,12 @@ class Draws:
     def view_and_columns(self, columns: Any) -> tuple[NamedView, list[int]]:
         """Return the view that columns belong to, and their positions: by default all those of a sole view."""
         if columns is None:
+            if len(self.views) > 1 and not self.has_atoms:
+                raise ValueError(
+                    f"{self.labels_name} has several views: choose one or two columns of one of them with "
+                    f"columns=, from {listed(self.all_columns())}, or name one of "
+                    f"{[v.name for v in self.views]} instead of the mixture"
+                )
             view = self.sole()
             return view, list(range(view.d))
         ((name, chosen), *others) = self.chosen_columns(columns).items()

@@ -125,3 +125,7 @@ def test_a_frame_of_all_kinds_is_clustered_and_asked_by_columns():
         dp.log_density(idata, "y", frame.iloc[:2])["row"],
         dp.log_density(idata, "y", frame.iloc[:2][["visits", "smokes", "year", "size"]])["row"],
     )
+    density = dp.density(idata, "y", columns="visits", random_seed=1)
+    assert float(density["mean"].sum()) == pytest.approx(1.0, abs=0.05)
+    with pytest.raises(ValueError, match=r"several views: choose .* columns=, from \['size', 'visits', "):
+        dp.density(idata, "y")
