@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         partition_diagnostics,
         point_partition,
         predict,
+        relevance,
         row_parameters,
         sample_new_rows,
         sample_replicates,
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
         plot_sizes,
     )
     from pymc_dpgmm.posterior.plots.predictions import plot_predict
+    from pymc_dpgmm.posterior.plots.relevance import plot_relevance
     from pymc_dpgmm.variational.model import VariationalFit, fit
 
 __version__ = "0.1.0"
@@ -152,11 +154,13 @@ __all__ = [
     "plot_groups",
     "plot_n_clusters",
     "plot_predict",
+    "plot_relevance",
     "plot_sensitivity",
     "plot_sizes",
     "plot_topics",
     "point_partition",
     "predict",
+    "relevance",
     "row_parameters",
     "sample_new_rows",
     "sample_replicates",

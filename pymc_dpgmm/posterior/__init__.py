@@ -8,7 +8,7 @@ from pymc_dpgmm.posterior.component_draws import component_draws, row_parameters
 from pymc_dpgmm.posterior.contrast import contrast
 from pymc_dpgmm.posterior.credible_ball import credible_ball
 from pymc_dpgmm.posterior.density import density, membership
-from pymc_dpgmm.posterior.dependence import dependence, log_density
+from pymc_dpgmm.posterior.dependence import dependence, log_density, relevance
 from pymc_dpgmm.posterior.diagnostics import partition_diagnostics
 from pymc_dpgmm.posterior.log_likelihood import log_likelihood, sample_replicates
 from pymc_dpgmm.posterior.n_clusters import n_clusters
@@ -40,6 +40,7 @@ __all__ = [
     "partition_diagnostics",
     "point_partition",
     "predict",
+    "relevance",
     "row_parameters",
     "sample_new_rows",
     "sample_replicates",

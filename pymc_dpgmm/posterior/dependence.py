@@ -1,4 +1,4 @@
-"""What rows and columns of a table say of each other: surprise, and mutual information."""
+"""What rows, columns and clusters of a table say of each other: surprise, and mutual information."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dpgmm.native.compiled import logger
-from pymc_dpgmm.posterior.arrays.dependence import mutual_information
+from pymc_dpgmm.posterior.arrays.dependence import mutual_information, relevance_of
 from pymc_dpgmm.posterior.arrays.predictions import Unknown, log_densities, tails
 from pymc_dpgmm.posterior.draws import checked_level
 from pymc_dpgmm.posterior.named_views import NamedView
@@ -183,34 +183,119 @@ def dependence(
     probability = checked_level(probability)
     check_count("n_draws", n_draws, 1)
     check_count("n_rows", n_rows, 1)
-    draws = read_draws(idata, name, model, group)
-    draws.refuse_atoms("dp.dependence")
-    draws.refuse_powers("dp.dependence")
-    left_out = {view.name: why for view in draws.views if (why := _without_entries(draws, view))}
-    chosen = {view.name: list(range(view.d)) for view in draws.views if view.name not in left_out}
-    reasons = "; ".join(f"columns of {name} {why}" for name, why in left_out.items())
-    if columns is not None:
-        chosen = draws.chosen_columns(columns)
-        if left_out.keys() & chosen.keys():
-            raise ValueError(f"{reasons}: leave them out")
-    names = draws.names_of_columns(chosen)
-    if len(names) < 2:
-        got = f"dependence is between two columns or more, got {listed(names.values())}"
-        raise ValueError(got + (f"; {reasons}" if reasons and columns is None else ""))
-    if reasons and columns is None:
-        logger.info(f"dp.dependence leaves out: {reasons}")
-    some = draws.of_views(list(chosen))
-    number = {view.name: v for v, view in enumerate(some.views)}
-    places = [(number[view], j) for view, j in names]
+    asked = _Asked("dp.dependence", idata, name, columns, model, group)
+    labels = list(asked.names.values())
+    if len(labels) < 2:
+        got = f"dependence is between two columns or more, got {listed(labels)}"
+        raise ValueError(got + (f"; {asked.left_out}" if asked.left_out else ""))
     rng = np.random.default_rng(random_seed)
-    bits = mutual_information(some.numbers.at_most(n_draws), places, n_rows, rng)
-    lower, upper = np.quantile(bits, tails(probability), axis=0)
-    dims, labels = ("column", "other"), list(names.values())
-    return xr.Dataset(
-        {"mean": (dims, bits.mean(axis=0)), "lower": (dims, lower), "upper": (dims, upper)},
-        coords={"column": labels, "other": labels},
-        attrs={"probability": probability, "unit": "bits", "left_out": reasons if columns is None else ""},
-    )
+    bits = mutual_information(asked.numbers.at_most(n_draws), asked.places, n_rows, rng)
+    return asked.result(bits, ("column", "other"), probability)
+
+
+def relevance(
+    idata: Any,
+    name: str,
+    columns: Any = None,
+    *,
+    group: Any = None,
+    probability: float | None = None,
+    n_draws: int = 200,
+    n_rows: int = 1_000,
+    random_seed: Any = None,
+    model: pm.Model | None = None,
+) -> xr.Dataset:
+    r"""Return how much each column tells of the cluster that a row belongs to: their mutual information, in bits.
+
+    A column that separates two clusters of equal weight tells one bit, and one that has the same distribution in
+    all clusters tells nothing. What several columns tell does not add up: two columns may tell the same.
+
+    Parameters
+    ----------
+    idata, name, columns, group, probability, n_draws, n_rows, random_seed, model
+        As in :func:`dependence`; one column is enough.
+
+    Returns
+    -------
+    Dataset
+        ``mean``, ``lower`` and ``upper`` (column,), in bits; ``all_columns``, a number: the posterior mean of what
+        all of these columns tell together; and ``entropy``, another one: that of the entropy of the clusters'
+        weights, which is the most that can be told. The attribute ``left_out`` is as in :func:`dependence`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there are no such columns.
+
+    Notes
+    -----
+    The mutual information of Cover and Thomas (2006, eq. 2.28) of a column and the cluster, under draws of the
+    random mixture from its posterior, by simulation from each. :func:`plot_relevance` shows it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> rng = np.random.default_rng(1)
+    >>> data = np.column_stack([np.repeat([0.0, 9.0], 40), np.zeros(80)]) + rng.normal(size=(80, 2))
+    >>> with pm.Model():
+    ...     y = dp.DPMixture("y", 1.0, observed=data)
+    ...     idata = pm.sample(100, tune=100, chains=1, random_seed=1, progressbar=False)
+    >>> dp.relevance(idata, "y", random_seed=1)["mean"].round(0).to_numpy()
+    array([1., 0.])
+    """
+    probability = checked_level(probability)
+    check_count("n_draws", n_draws, 1)
+    check_count("n_rows", n_rows, 1)
+    asked = _Asked("dp.relevance", idata, name, columns, model, group)
+    if not asked.names:
+        raise ValueError(f"there are no columns whose relevance has an answer: {asked.left_out}")
+    rng = np.random.default_rng(random_seed)
+    found = relevance_of(asked.numbers.at_most(n_draws), asked.places, n_rows, rng)
+    result = asked.result(found.columns, ("column",), probability)
+    return result.assign(all_columns=found.all.mean(), entropy=found.entropy.mean())
+
+
+class _Asked:
+    """The columns that a question of bits is about.
+
+    Parameters
+    ----------
+    function : str
+        Name of the function, for messages.
+    idata, name, columns, model, group
+        As in :func:`dependence`.
+    """
+
+    def __init__(self, function: str, idata: Any, name: str, columns: Any, model: Any, group: Any) -> None:
+        draws = read_draws(idata, name, model, group)
+        draws.refuse_atoms(function)
+        draws.refuse_powers(function)
+        left_out = {view.name: why for view in draws.views if (why := _without_entries(draws, view))}
+        chosen = {view.name: list(range(view.d)) for view in draws.views if view.name not in left_out}
+        reasons = "; ".join(f"columns of {view} {why}" for view, why in left_out.items())
+        if columns is not None:
+            chosen = draws.chosen_columns(columns)
+            if left_out.keys() & chosen.keys():
+                raise ValueError(f"{reasons}: leave them out")
+            reasons = ""
+        elif reasons and chosen:
+            logger.info(f"{function} leaves out: {reasons}")
+        self.left_out, self.names = reasons, draws.names_of_columns(chosen)
+        some = draws.of_views(list(chosen))
+        number = {view.name: v for v, view in enumerate(some.views)}
+        self.places, self.numbers = [(number[view], j) for view, j in self.names], some.numbers
+
+    def result(self, bits: np.ndarray, dims: tuple[str, ...], probability: float) -> xr.Dataset:
+        """Return bits (S, q, ...) with names of columns on all of the dims."""
+        lower, upper = np.quantile(bits, tails(probability), axis=0)
+        labels = list(self.names.values())
+        return xr.Dataset(
+            {"mean": (dims, bits.mean(axis=0)), "lower": (dims, lower), "upper": (dims, upper)},
+            coords=dict.fromkeys(dims, labels),
+            attrs={"probability": probability, "unit": "bits", "left_out": self.left_out},
+        )
 
 
 def _without_entries(draws: Draws, view: NamedView) -> str:

@@ -736,6 +736,50 @@ def test_dependence_of_normals_and_of_categories():
         dp.dependence(fitted(CASES["nig"]), "y", [0])
 
 
+def bits_of_normal(means, variances):
+    """Bits that a column tells of clusters of equal weight in which it is normal, by quadrature."""
+    x = np.linspace(-30.0, 30.0, 20_001)
+    densities = stats.norm.pdf(x, np.array(means)[:, None], np.sqrt(variances)[:, None])
+    mean = densities.mean(axis=0)
+    terms = np.where(densities > 0.0, densities * np.log2(np.maximum(densities, 1e-300) / mean), 0.0)
+    return float(np.trapezoid(terms.mean(axis=0), x))
+
+
+def test_relevance_of_normals_and_of_bits():
+    """Against quadrature and a table of probabilities, for two clusters of equal weight that are well known."""
+    n, rng = 20_000, np.random.default_rng(0)
+    labels = np.arange(n) % 2
+    rows = rng.normal(size=(n, 3)) * np.where(labels[:, None] == 0, [1.0, 1.0, 2.0], 1.0)
+    rows[:, 0] += 1.5 * labels
+    bits = (rng.random((n, 1)) < np.where(labels[:, None] == 0, 0.9, 0.2)).astype(float)
+    with pm.Model() as model:
+        base = {"rows": dp.NormalInverseGamma(0.0, 1.0, 2.0, 1.0), "bits": dp.BetaBernoulli(1.0, 1.0)}
+        dp.DPMixture("m", 1e-6, base, observed={"rows": rows, "bits": bits})
+    idata = results(model, {"m_labels": np.repeat(labels[None], 8, axis=0)}, n_chains=1)
+    found = dp.relevance(idata, "m", n_rows=20_000, random_seed=1)
+    of_groups = [rows[labels == k] for k in (0, 1)]
+    means, variances = (np.array([getattr(own, key)(axis=0) for own in of_groups]) for key in ("mean", "var"))
+    wanted = [bits_of_normal(means[:, j], variances[:, j]) for j in range(3)]
+    ones = np.array([bits[labels == k].mean() for k in (0, 1)])
+    table = 0.5 * np.array([1.0 - ones, ones])
+    wanted.append(np.sum(table * np.log2(table / (table.sum(axis=1, keepdims=True) * 0.5))))
+    np.testing.assert_allclose(found["mean"], wanted, atol=0.01)
+    assert wanted[1] < 0.001 < 0.1 < wanted[2] < wanted[0]
+    assert found["entropy"].item() == pytest.approx(1.0, abs=1e-3)
+    together = found["all_columns"].item()
+    assert max(wanted) < together < min(sum(wanted), 1.0)
+    assert np.all(found["lower"] <= found["mean"])
+    assert np.all(found["mean"] <= found["upper"])
+    one = dp.relevance(idata, "m", ["bits"], n_rows=20_000, random_seed=1)
+    assert one["mean"].item() == pytest.approx(one["all_columns"].item())
+    figure = dp.plot_relevance(idata, "m", n_largest=3, random_seed=1)
+    (axes,) = figure.axes
+    assert axes.get_yticklabels()[0].get_text() == str(
+        found["column"][int(found["mean"].to_numpy().argmax())].item()
+    )
+    assert len(axes.get_yticklabels()) == 3
+
+
 def test_dependence_of_columns_that_come_with_something():
     """Counts of an exposure, times of events, and estimates with known variances, beside two clusters."""
     n, rng = 4_000, np.random.default_rng(0)

@@ -11,6 +11,7 @@ from pymc_dpgmm.posterior.plots.partitions import (
     plot_sizes,
 )
 from pymc_dpgmm.posterior.plots.predictions import plot_predict
+from pymc_dpgmm.posterior.plots.relevance import plot_relevance
 
 __all__ = [
     "plot_chains",
@@ -21,6 +22,7 @@ __all__ = [
     "plot_groups",
     "plot_n_clusters",
     "plot_predict",
+    "plot_relevance",
     "plot_sensitivity",
     "plot_sizes",
     "plot_topics",
