@@ -10,6 +10,8 @@ from pymc_dpgmm.posterior.credible_ball import credible_ball
 from pymc_dpgmm.posterior.density import density, membership
 from pymc_dpgmm.posterior.dependence import dependence, log_density, relevance
 from pymc_dpgmm.posterior.diagnostics import partition_diagnostics
+from pymc_dpgmm.posterior.functional import functional
+from pymc_dpgmm.posterior.impute import impute
 from pymc_dpgmm.posterior.log_likelihood import log_likelihood, sample_replicates
 from pymc_dpgmm.posterior.n_clusters import n_clusters
 from pymc_dpgmm.posterior.new_rows import sample_new_rows
@@ -31,8 +33,10 @@ __all__ = [
     "credible_ball",
     "density",
     "dependence",
+    "functional",
     "group_weights",
     "held_out_log_likelihood",
+    "impute",
     "log_density",
     "log_likelihood",
     "membership",

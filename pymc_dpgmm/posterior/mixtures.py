@@ -155,8 +155,6 @@ class MixtureDraws(FamilyDraws):
         if group is not None and self.groups is None:
             raise ValueError(f"the rows of {labels} are in no groups: leave out group={group!r}")
         prior = self.groups or StoredPrior(source, labels, record, drawn.n)
-        if not chosen:
-            raise ValueError(f"no mixture depends on the labels {labels}")
         views: list[Any] = [
             read_atoms(idata, drawn, view, mixtures[view])
             if "entries" in mixtures[view]

@@ -12,17 +12,17 @@ from pymc_dpgmm.integration.internals.bars import Bar
 from pymc_dpgmm.posterior.arrays.predictions import (
     Answer,
     Unknown,
+    column_quantiles,
     densities_given,
     draws_given,
     means_given,
     probabilities_below,
-    quantile_limits,
     quantiles_about,
     tails,
 )
 from pymc_dpgmm.posterior.draws import checked_level
 from pymc_dpgmm.posterior.points import grid
-from pymc_dpgmm.posterior.questions import Column, Question, read_question
+from pymc_dpgmm.posterior.questions import Column, Question, column_bounds, read_question
 from pymc_dpgmm.posterior.reading import read_draws
 from pymc_dpgmm.tables.checks import check_count, listed
 from pymc_dpgmm.tables.names import coordinates, is_one_name
@@ -364,14 +364,12 @@ def _with_limits(
     numbers = question.draws.numbers
     limits = np.empty((2, len(levels), question.n_rows, len(question.columns)))
     for place, column in enumerate(question.columns):
-        of_column = column.view.column_values([column.position], numbers.n_draws)
-        bounds = float(np.nanmin(of_column, initial=np.inf)), float(np.nanmax(of_column, initial=-np.inf))
-        is_discrete = column.view.family.component.is_discrete
-        blocks = _blocks(question, numbers.n_draws * len(levels), progressbar)
-        each = [
-            quantile_limits(numbers, _asked_alone(new, place), levels, bounds, is_discrete, probability, rng)
-            for new in blocks
+        bounds, is_discrete = column_bounds(column, numbers.n_draws), column.view.family.component.is_discrete
+        drawn = [
+            column_quantiles(numbers, _asked_alone(new, place), levels, bounds, is_discrete, rng)
+            for new in _blocks(question, numbers.n_draws * len(levels), progressbar)
         ]
+        each = [np.quantile(own, tails(probability), axis=0).swapaxes(1, 2) for own in drawn]
         limits[..., place] = np.concatenate(each, axis=2)
     limits = np.where(np.isnan(question.known), limits, question.known)
     for key, values in zip(("lower", "upper"), limits, strict=True):

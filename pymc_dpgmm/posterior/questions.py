@@ -45,6 +45,13 @@ class Column(NamedTuple):
         return self.view.family in (binary, binary.incomplete)
 
 
+def column_bounds(column: Column, n_draws: int) -> tuple[float, float]:
+    """Return the least and the largest number of a column of the data."""
+    values = column.view.column_values([column.position], n_draws)
+    values = values[~np.isnan(values)]
+    return (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
+
+
 class Question(NamedTuple):
     """New rows and what is asked of them, in the views that matter.
 

@@ -411,7 +411,7 @@ def _names_in(checked: Observed | None) -> dict[str, Any]:
         else None,
         "column": as_plain(columns[0]) if checked.table.is_vector and columns else None,
         # Of many columns, as of words, all alike.
-        "kinds": list(checked.table.kinds) if "bool" in checked.table.kinds else None,
+        "kinds": list(checked.table.kinds) if set(checked.table.kinds) - {"real"} else None,
     }
 
 

@@ -382,6 +382,16 @@ def _of_mixture(
     return found
 
 
+def masses_below(
+    mixture: DrawNumbers, new: Sequence[Unknown], points: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return log densities (S, m) of what is known, and probabilities (S, m, g) of at most points (g,)."""
+    asked = _Distribution(mixture, new, rng)
+    at = np.broadcast_to(points, (asked.rows.n_rows, len(points)))
+    log_known, below = zip(*((log_p, cdf(at)) for log_p, cdf in asked.draws()), strict=True)
+    return np.array(log_known), np.array(below)
+
+
 def probabilities_below(
     mixture: DrawNumbers,
     new: Sequence[Unknown],
@@ -390,12 +400,7 @@ def probabilities_below(
     rng: np.random.Generator,
 ) -> Answer:
     """Return the probability that the column asked for is at most each point (g,), with bands: (m, g)."""
-    asked = _Distribution(mixture, new, rng)
-    log_known = np.empty((mixture.n_draws, asked.rows.n_rows))
-    below = np.empty((*log_known.shape, len(points)))
-    at = np.broadcast_to(points, below.shape[1:])
-    for s, (log_p, cdf) in enumerate(asked.draws()):
-        log_known[s], below[s] = log_p, cdf(at)
+    log_known, below = masses_below(mixture, new, points, rng)
     return _answer(log_known, below, below, probability)
 
 
@@ -404,36 +409,35 @@ _HALVINGS = 60
 _WIDEST = 1e150
 
 
-def quantile_limits(
+def column_quantiles(
     mixture: DrawNumbers,
     new: Sequence[Unknown],
-    quantiles: Sequence[float],
+    levels: Sequence[float] | np.ndarray,
     bounds: tuple[float, float],
     is_discrete: bool,
-    probability: float,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Return limits of the bands of quantiles of the column asked for under the random mixture: (2, g, m).
+    """Return quantiles (S, m, g) of the column asked for under draws of the random mixture.
 
     ``bounds`` is an interval that may hold them; it is widened where it does not.
     """
-    asked, levels = _Distribution(mixture, new, rng), np.asarray(quantiles)[None, :]
-    found = np.empty((mixture.n_draws, asked.rows.n_rows, levels.shape[1]))
+    asked, wanted = _Distribution(mixture, new, rng), np.asarray(levels)[None, :]
+    found = np.empty((mixture.n_draws, asked.rows.n_rows, wanted.shape[1]))
     for s, (_, cdf) in enumerate(asked.draws()):
         low, high = (np.full(found.shape[1:], bound) for bound in bounds)
         width = max(bounds[1] - bounds[0], 1.0)
         while width < _WIDEST:
-            is_above, is_below = cdf(low) >= levels, cdf(high) < levels
+            is_above, is_below = cdf(low) >= wanted, cdf(high) < wanted
             if not (is_above.any() or is_below.any()):
                 break
             low, high, width = low - width * is_above, high + width * is_below, 2.0 * width
         for _ in range(_HALVINGS):
             middle = 0.5 * (low + high)
-            is_below = cdf(middle) < levels
+            is_below = cdf(middle) < wanted
             low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
         # A whole number is the least one that is not below.
         found[s] = np.floor(high) if is_discrete else high
-    return np.quantile(found, tails(probability), axis=0).swapaxes(1, 2)
+    return found
 
 
 def _density(

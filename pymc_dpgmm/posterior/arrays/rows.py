@@ -42,6 +42,37 @@ def draw_rows_of_table(rng: np.random.Generator, log_weights: np.ndarray, n: int
     return (sums <= thresholds[:, None]).sum(axis=1)
 
 
+def _with_offset(clusters: Clusters, rows: np.ndarray, s: int) -> np.ndarray:
+    """Return rows (n, d) with the offset of a draw, which was subtracted from them."""
+    if clusters.view.offset is None:
+        return rows
+    offset = np.asarray(clusters.view.offset.at(s))
+    return rows + (offset[:, None] if offset.ndim == 1 else offset)
+
+
+def complete_rows(rng: np.random.Generator, clusters: Clusters, labels: np.ndarray, s: int) -> np.ndarray:
+    """Return the rows (n, d) of the data with all missing entries drawn, given the clusters of rows, or units.
+
+    Entries that were drawn with the labels are what they are in the draw. Others are drawn given drawn parameters
+    of the clusters, and the rest of their row.
+    """
+    view, component, values = clusters.view, clusters.family.component, clusters.values
+    rows = np.array(values[:, : view.d])
+    absent = np.isnan(rows)
+    if absent.any():
+        of_rows = labels if view.unit is None else labels[view.unit]
+        drawn = clusters.draw(rng)
+        # With drawn variances columns are independent, also where these are the same for all.
+        is_joint = component.draw_unknown is not None and "variance" not in drawn
+        drawn_rows = (
+            component.draw_unknown(rng, drawn, of_rows, values)  # type: ignore[misc]
+            if is_joint
+            else component.draw_rows(rng, drawn, of_rows, values[:, view.d :])
+        )
+        rows[absent] = drawn_rows[absent]
+    return _with_offset(clusters, rows, s)
+
+
 def rows_of(
     rng: np.random.Generator, clusters: Clusters, drawn: dict[str, np.ndarray], labels: np.ndarray, s: int
 ) -> np.ndarray:
@@ -49,8 +80,4 @@ def rows_of(
     view, values = clusters.view, clusters.values
     covariates = values.sum(axis=1)[:, None] if is_sparse(values) else values[:, view.d :]
     of_rows = labels if view.unit is None else labels[view.unit]
-    rows = clusters.family.component.draw_rows(rng, drawn, of_rows, covariates)
-    if view.offset is None:
-        return rows
-    offset = np.asarray(view.offset.at(s))
-    return rows + (offset[:, None] if offset.ndim == 1 else offset)
+    return _with_offset(clusters, clusters.family.component.draw_rows(rng, drawn, of_rows, covariates), s)
