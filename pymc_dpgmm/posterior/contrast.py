@@ -1,22 +1,26 @@
 """The difference that some columns make to others, averaged over rows."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.posterior.arrays.predictions import Unknown, curves_given, tails
+from pymc_dpgmm.posterior.arrays.predictions import Unknown, completed_rows, curves_given, tails
 from pymc_dpgmm.posterior.draws import checked_level
 from pymc_dpgmm.posterior.predict import blocks_of, check_kind
+from pymc_dpgmm.posterior.protocol import Draws
 from pymc_dpgmm.posterior.questions import Question, read_question
 from pymc_dpgmm.posterior.reading import read_draws
 from pymc_dpgmm.tables.checks import check_count, is_sparse, listed
 
 # One draw may make up this share of the differences, of at least so many draws, before it is told of.
 MOST_OF_ONE, LEAST_JUDGED = 0.5, 20
+# Rows whose unknown columns are drawn for a function of them, in each draw.
+LEAST_ROWS = 2_000
 
 
 def contrast(
@@ -49,8 +53,11 @@ def contrast(
     baseline, changed : table, array_like or dict of these
         Rows, as in :func:`predict`, equally many. Entries of the columns ``of`` are not used. Missing entries of
         others are integrated out.
-    of : str, int or list of these
-        Columns, or views, whose expected entries are compared. Of columns of 0 and 1 these are probabilities.
+    of : str, int or list of these, or callable
+        Columns, or views, whose expected entries are compared. Of columns of 0 and 1 these are probabilities. Or a
+        function of a table, such as ``lambda table: table["price"] * table["number"]``, which returns a number for
+        each row, (m,), or several, (m, q): its expectation is compared, over the columns that ``baseline`` and
+        ``changed`` do not have, by draws of these.
     given, given_changed : dict, optional
         Covariates, exposure or trials of the rows of both, by default the same.
     probability : float, in (0, 1), optional
@@ -102,6 +109,14 @@ def contrast(
     draws = read_draws(idata, name, model, group)
     draws.refuse_atoms("dp.contrast")
     asked = (baseline, given), (changed, given if given_changed is None else given_changed)
+    if callable(of):
+        differences = _differences_of_function(draws, asked, of, n_draws, np.random.default_rng(random_seed))
+        low, high = np.quantile(differences, tails(probability), axis=0)
+        values = {"mean": differences.mean(axis=0), "lower": low, "upper": high}
+        of_values = ("column",)[: differences.ndim - 1]
+        return xr.Dataset(
+            {key: (of_values, each) for key, each in values.items()}, attrs={"probability": probability}
+        )
     pair = [read_question(draws, new, of, covariates, fills_gaps=False) for new, covariates in asked]
     known = [{view.name for view in question.draws.views} for question in pair]
     if known[0] != known[1]:
@@ -148,6 +163,38 @@ def _differences(pair: list[Question], rng: np.random.Generator, progressbar: bo
         before, after = np.split(curves, 2, axis=1)
         total += np.sum(after - before, axis=1)
     return total / n_rows
+
+
+def _differences_of_function(
+    draws: Draws, asked: Any, function: Callable[[pd.DataFrame], Any], n_draws: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Return the mean difference of a function of tables in every draw: (S,) or (S, q)."""
+    seed = int(rng.integers(2**63))
+    found = []
+    for new, given in asked:
+        question = read_question(draws, new, None, given, fills_gaps=True, with_levels=True).at_most(n_draws)
+        views = question.draws.views
+        names = question.draws.names_of_columns({view.name: list(range(view.d)) for view in views})
+        n_each = -(-LEAST_ROWS // question.n_rows)
+        # The same random measures for both.
+        tables = completed_rows(question.draws.numbers, question.new, n_each, np.random.default_rng(seed))
+        means = []
+        for rows in tables:
+            columns = {
+                names[view.name, j]: view.as_in_data(j, own[:, j])
+                for view, own in zip(views, rows, strict=True)
+                for j in range(view.d)
+            }
+            values = np.asarray(function(pd.DataFrame(columns)), dtype=np.float64)
+            if values.shape[:1] != (n_each * question.n_rows,) or values.ndim > 2:
+                raise ValueError(
+                    f"of must return a number for each row of the table, shape ({n_each * question.n_rows},), or "
+                    f"several, got shape {values.shape}"
+                )
+            means.append(values.mean(axis=0))
+        found.append(np.array(means))
+    difference: np.ndarray = found[1] - found[0]
+    return difference
 
 
 def _warn_of_few(question: Question, differences: np.ndarray) -> None:

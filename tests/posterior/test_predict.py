@@ -882,6 +882,45 @@ def test_contrasts_are_differences_of_curves_averaged_over_rows():
     assert same["lower"].item() == same["upper"].item() == 0.0
 
 
+def test_contrast_of_a_function_of_columns():
+    """A product of two columns that are correlated in each of two clusters, which a third column tells apart."""
+    n, rng = 8_000, np.random.default_rng(0)
+    labels = np.arange(n) % 2
+    covariances = np.array([[[1.0, 0.6], [0.6, 1.0]], [[1.0, -0.5], [-0.5, 2.0]]])
+    means = np.array([[2.0, 3.0], [5.0, 1.0]])
+    noise = np.einsum("nij,nj->ni", np.linalg.cholesky(covariances)[labels], rng.normal(size=(n, 2)))
+    frame = pd.DataFrame(means[labels] + noise, columns=["price", "number"]).assign(
+        x=30.0 * labels + rng.normal(size=n), kind=np.array(["a", "b"])[labels]
+    )
+    with pm.Model() as model:
+        base = {
+            "reals": (["price", "number", "x"], dp.NormalInverseWishart(0.0, 0.1, 5.0, np.eye(3))),
+            "kinds": (["kind"], dp.DirichletCategorical),
+        }
+        dp.DPMixture("m", 1e-6, base, observed=frame)
+    idata = results(model, {"m_labels": np.repeat(labels[None], 40, axis=0)}, n_chains=1)
+    few = pd.DataFrame({"x": [0.0, 0.5]})
+    spent = [np.mean(frame["price"][labels == k] * frame["number"][labels == k]) for k in (0, 1)]
+    found = dp.contrast(
+        idata, "m", few, few + 30.0, of=lambda table: table["price"] * table["number"], random_seed=1
+    )
+    assert found["mean"].shape == ()
+    # The lines on x are almost flat within clusters.
+    assert found["mean"] == pytest.approx(spent[1] - spent[0], abs=0.15)
+    assert found["lower"] < found["mean"] < found["upper"]
+    both = dp.contrast(
+        idata,
+        "m",
+        few,
+        few + 30.0,
+        of=lambda table: np.column_stack([table["kind"] == "b", np.maximum(table["price"], 0.0)]),
+        random_seed=1,
+    )
+    assert both["mean"][0] == pytest.approx(1.0, abs=0.01)
+    with pytest.raises(ValueError, match="of must return a number for each row of the table"):
+        dp.contrast(idata, "m", few, few, of=lambda table: 1.0)
+
+
 def test_contrasts_do_not_depend_on_blocks(monkeypatch):
     case = CASES["niw"]
     new, shift = np.column_stack([np.linspace(-1.0, 1.0, 7), np.full(7, np.nan)]), np.array([1.0, 0.0])

@@ -207,6 +207,26 @@ class Clusters:
         drawn = self.draw_with_new(rng, 1)
         return component.draw_rows(rng, drawn, labels, values[:, self.view.d :])
 
+    def completed(
+        self, rng: np.random.Generator, drawn: dict[str, np.ndarray], labels: np.ndarray, values: np.ndarray
+    ) -> np.ndarray:
+        """Return rows (m, d) whose entries that are NaN are drawn, from clusters with drawn parameters.
+
+        ``values`` (m, c) have columns for covariates too.
+        """
+        component, rows = self._component, np.array(values[:, : self.view.d])
+        absent = np.isnan(rows)
+        if not absent.any():
+            return rows
+        # With drawn variances columns are independent, also where they share one.
+        if component.draw_unknown is None or "variance" in drawn:
+            found = component.draw_rows(rng, drawn, labels, values[:, self.view.d :])
+        else:
+            normal = {"degrees": np.full(len(drawn["mean"]), np.inf)}
+            found = component.draw_unknown(rng, drawn | normal, labels, values)
+        rows[absent] = found[absent]
+        return rows
+
     @property
     def values(self) -> Any:
         """The data of the draw, with imputed entries and with columns for covariates: (n, c)."""

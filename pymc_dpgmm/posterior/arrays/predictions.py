@@ -221,6 +221,26 @@ def curves_given(mixture: DrawNumbers, new: Sequence[Unknown], rng: np.random.Ge
     return curves
 
 
+def completed_rows(
+    mixture: DrawNumbers, new: Sequence[Unknown], n_each: int, rng: np.random.Generator
+) -> Iterator[list[np.ndarray]]:
+    """Yield, for a draw of the random measure from each partition, rows with all that is unknown drawn from it.
+
+    Each view has (n_each * m, d), the m rows over and over.
+    """
+    rows = _Rows(mixture.views, new)
+    values = [np.tile(each.values, (n_each, 1)) for each in new]
+    for partition in mixture.partitions(rows.values):
+        measure = partition.draw_measure(rng)
+        sums = np.cumsum(softmax(rows.log_joint_given(partition, measure), axis=1), axis=1)
+        u = rng.random((n_each, rows.n_rows)) * sums[:, -1]
+        labels = np.minimum((sums <= u[:, :, None]).sum(axis=2), sums.shape[1] - 1).ravel()
+        yield [
+            clusters.completed(rng, drawn, labels, of_view)
+            for clusters, drawn, of_view in zip(partition.views, measure.drawn, values, strict=True)
+        ]
+
+
 def _curves_of(partition: Partition, rows: _Rows, rng: np.random.Generator) -> np.ndarray:
     """Return expected entries of what is asked under a draw of the random measure: (m, q)."""
     measure = partition.draw_measure(rng)

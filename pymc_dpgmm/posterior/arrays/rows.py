@@ -56,20 +56,8 @@ def complete_rows(rng: np.random.Generator, clusters: Clusters, labels: np.ndarr
     Entries that were drawn with the labels are what they are in the draw. Others are drawn given drawn parameters
     of the clusters, and the rest of their row.
     """
-    view, component, values = clusters.view, clusters.family.component, clusters.values
-    rows = np.array(values[:, : view.d])
-    absent = np.isnan(rows)
-    if absent.any():
-        of_rows = labels if view.unit is None else labels[view.unit]
-        drawn = clusters.draw(rng)
-        # With drawn variances columns are independent, also where these are the same for all.
-        is_joint = component.draw_unknown is not None and "variance" not in drawn
-        drawn_rows = (
-            component.draw_unknown(rng, drawn, of_rows, values)  # type: ignore[misc]
-            if is_joint
-            else component.draw_rows(rng, drawn, of_rows, values[:, view.d :])
-        )
-        rows[absent] = drawn_rows[absent]
+    of_rows = labels if clusters.view.unit is None else labels[clusters.view.unit]
+    rows = clusters.completed(rng, clusters.draw(rng), of_rows, clusters.values)
     return _with_offset(clusters, rows, s)
 
 
