@@ -19,10 +19,11 @@ from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.named_views import NO_CATEGORY
 from pymc_dpgmm.posterior.point_partition import note_of_overlap
 from pymc_dpgmm.posterior.reading import read_labelled
+from pymc_dpgmm.tables.checks import check_count
 
 # Largest number of printed lines, of printed columns, and of rows or words named in one line.
 _MOST_LINES = 40
-_MOST_COLUMNS = 16
+_MOST_COLUMNS = 40
 _MOST_NAMED = 5
 # A scalar is the same in all draws if its standard deviation is at most this share of its mean.
 ROUNDING = 1e-13
@@ -50,10 +51,9 @@ class MixtureSummary(NamedTuple):
     clusters: pd.DataFrame
 
     def __repr__(self) -> str:
-        # Tables that are wider than the terminal are broken into blocks of columns.
         width = shutil.get_terminal_size().columns
         tables = [
-            [table.to_string(line_width=width)] * (len(table) > 0)
+            [_in_blocks(table, width)] * (len(table) > 0)
             + [line for note in notes for line in textwrap.wrap(note, width)]
             for table, notes in self._printed()
         ]
@@ -69,6 +69,28 @@ class MixtureSummary(NamedTuple):
     def _printed(self) -> list[tuple[pd.DataFrame, list[str]]]:
         """Return both tables as text, each with notes below it."""
         return [_printed_scalars(self.scalars), _printed_clusters(self.clusters)]
+
+
+def _in_blocks(table: pd.DataFrame, width: int) -> str:
+    """Return a table as text, in blocks of about as many columns each if it is wider than the terminal.
+
+    Clusters with more numbers than there are clusters are columns then, so that names of parameters are lines.
+    """
+    text = str(table.to_string())
+    if _width(text) <= width:
+        return text
+    if table.shape[1] > len(table) and table.index.name is not None and "words" not in table:
+        table = table.T
+    for n_blocks in range(1, table.shape[1] + 1):
+        parts = np.array_split(np.arange(table.shape[1]), n_blocks)
+        blocks = [str(table.iloc[:, part].to_string()) for part in parts]
+        if max(map(_width, blocks)) <= width:
+            break
+    return "\n\n".join(blocks)
+
+
+def _width(text: str) -> int:
+    return max(map(len, text.split("\n")))
 
 
 def _printed_scalars(scalars: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
@@ -134,9 +156,13 @@ def _printed_clusters(clusters: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         )
     if len(shown) > _MOST_LINES:
         notes.append(f"{len(shown) - _MOST_LINES} more clusters are in the frame .clusters of this summary")
-    if shown.shape[1] > _MOST_COLUMNS:
-        notes.append(f"{shown.shape[1] - _MOST_COLUMNS} more columns are in the frame .clusters of this summary")
-    shown = shown.iloc[:_MOST_LINES, :_MOST_COLUMNS]
+    most = clusters.attrs.get("max_columns", _MOST_COLUMNS) or shown.shape[1]
+    if shown.shape[1] > most:
+        notes.append(
+            f"{shown.shape[1] - most} more columns are in the frame .clusters of this summary, and printed with "
+            "max_columns=None"
+        )
+    shown = shown.iloc[:_MOST_LINES, :most]
     text = {}
     for column, values in shown.items():
         if column == "words":
@@ -182,6 +208,7 @@ def summary(
     reference: Any = None,
     *,
     round_to: int = 3,
+    max_columns: int | None = _MOST_COLUMNS,
     random_seed: Any = None,
     model: pm.Model | None = None,
 ) -> MixtureSummary:
@@ -200,6 +227,9 @@ def summary(
         A partition: labels, or the result of :func:`point_partition`, which is called by default.
     round_to : int
         Number of significant digits in the printed table of clusters.
+    max_columns : int, >= 1, or None
+        How many columns of the table of clusters are printed at most; None stands for all. They are lines where
+        they are more than the terminal is wide.
     random_seed : int or numpy.random.Generator, optional
         Seed of the draws of weights and parameters.
     model : pm.Model, optional
@@ -228,6 +258,8 @@ def summary(
     >>> found.clusters["size"].tolist()
     [3, 3]
     """
+    if max_columns is not None:
+        check_count("max_columns", max_columns, 1)
     az = imported("arviz")
     draws = read_labelled(idata, name, model)
     diagnostics = diagnostics_of(idata, draws.drawn, None, 3)
@@ -268,6 +300,7 @@ def summary(
         "is_grouped": draws.groups is not None,
         "note": note_of_overlap(labels, canonical) if reference is None and not draws.is_words() else "",
         "round_to": round_to,
+        "max_columns": max_columns,
         "single_rows": {clusters.named[i]: str(names[i]) for i in single},
     }
     return MixtureSummary(scalars, table)

@@ -642,7 +642,12 @@ def test_wide_tables_are_cut_with_a_note():
     found = dp.summary(idata, "y", TRUTH, random_seed=0)
     assert found.clusters.shape[1] == 306
     assert len(repr(found)) < 3_000
-    assert "290 more columns are in the frame .clusters" in repr(found)
+    assert "266 more columns are in the frame .clusters" in repr(found)
+    few = repr(dp.summary(idata, "y", TRUTH, max_columns=7, random_seed=0))
+    assert "299 more columns" in few
+    whole = repr(dp.summary(idata, "y", TRUTH, max_columns=None, random_seed=0))
+    assert whole.count("probability[") == 300
+    assert "more columns" not in whole
     with pytest.raises(ValueError, match="and 288 more") as error:
         dp.density(idata, "y", columns=["no"])
     assert len(str(error.value)) < 400
