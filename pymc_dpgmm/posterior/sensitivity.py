@@ -21,6 +21,7 @@ def sensitivity(
     variations: Mapping[str, Sequence[Any]],
     *,
     loss: str = "vi",
+    with_labels: bool = False,
     random_seed: Any = None,
     progressbar: bool = True,
     **sample: Any,
@@ -39,6 +40,8 @@ def sensitivity(
         Other values for some of them. Each value is fitted with all others as in the baseline.
     loss : {"vi", "binder"}
         Loss of the point partitions, see :func:`point_partition`.
+    with_labels : bool
+        Whether the labels of the point partitions are in the result.
     random_seed : int or numpy.random.Generator, optional
         Seed of all fits and searches.
     progressbar : bool
@@ -50,12 +53,12 @@ def sensitivity(
     -------
     Dataset
         For each ``setting``, with the baseline first: the ``parameter`` that is varied and its ``value``; the
-        posterior ``mean`` and ``sd`` of the number of clusters; ``point_n_clusters`` and ``labels`` (setting, n)
-        of the point partition; its ``distance`` from that of the baseline, the variation of information in bits;
-        ``largest_share``, the mean share of the rows in the largest cluster; and ``r_hat``, the largest R-hat of
-        the distances (see :func:`partition_diagnostics`). If ``r_hat`` is not near 1, the chains have not
-        converged, and differences between settings may be due to that. The attributes ``baseline_alpha`` and so on
-        are the baseline values of the hyperparameters that are varied.
+        posterior ``mean`` and ``sd`` of the number of clusters; ``point_n_clusters`` of the point partition and,
+        ``with_labels``, its ``labels`` (setting, n); its ``distance`` from that of the baseline, the variation of
+        information in bits; ``largest_share``, the mean share of the rows in the largest cluster; and ``r_hat``,
+        the largest R-hat of the distances (see :func:`partition_diagnostics`). If ``r_hat`` is not near 1, the
+        chains have not converged, and differences between settings may be due to that. The attributes
+        ``baseline_alpha`` and so on are the baseline values of the hyperparameters that are varied.
 
     Raises
     ------
@@ -114,10 +117,13 @@ def sensitivity(
     labels = columns.pop("labels")
     with Threads(available_threads()) as threads:
         distances = losses_between(threads, labels[:1], labels, "vi")[0]
+    found: dict[str, Any] = {key: ("setting", values) for key, values in columns.items()}
+    found["distance"] = ("setting", distances)
+    if with_labels:
+        found["labels"] = (("setting", row), labels)
     return xr.Dataset(
-        {key: ("setting", values) for key, values in columns.items()}
-        | {"distance": ("setting", distances), "labels": (("setting", row), labels)},
-        coords=coords
+        found,
+        coords=(coords if with_labels else {})
         | {
             "parameter": ("setting", [parameter for parameter, _, _ in settings]),
             "value": ("setting", np.array([value for _, value, _ in settings], dtype=np.float64)),

@@ -434,14 +434,16 @@ def test_sensitivity_fits_each_setting():
         return model
 
     run = {"draws": 100, "tune": 100, "chains": 2, "cores": 1, "progressbar": False}
-    found = dp.sensitivity(make, "y", {"alpha": 1.0, "psi": 1.0}, {"psi": [100.0]}, random_seed=1, **run)
+    settings = {"alpha": 1.0, "psi": 1.0}, {"psi": [100.0]}
+    found = dp.sensitivity(make, "y", *settings, random_seed=1, with_labels=True, **run)
     assert found["parameter"].to_numpy().tolist() == ["baseline", "psi"]
     assert found["labels"].dims == ("setting", "y_obs")
     np.testing.assert_array_equal(found["point_n_clusters"], found["labels"].max("y_obs") + 1)
     assert float(found["mean"][1]) < float(found["mean"][0])
     assert float(found["distance"][0]) == 0.0
-    frame = found.drop_dims("y_obs").to_dataframe()
+    frame = dp.sensitivity(make, "y", *settings, random_seed=1, **run).to_dataframe()
     assert len(frame) == 2
+    np.testing.assert_array_equal(frame["distance"], found["distance"])
     assert {"mean", "sd", "largest_share", "r_hat", "value"} <= set(frame.columns)
     figure = dp.plot_sensitivity(found)
     assert [axes.get_xlabel() for axes in figure.axes] == ["", "psi"]
