@@ -9,6 +9,7 @@ import xarray as xr
 
 from pymc_dpgmm.posterior.arrays.components import Parameters, draw_aligned, draw_of_rows, draw_ragged
 from pymc_dpgmm.posterior.arrays.mixtures import spread
+from pymc_dpgmm.posterior.arrays.partitions import canonical_draws, mean_purity
 from pymc_dpgmm.posterior.draws import Reference
 from pymc_dpgmm.posterior.protocol import Draws
 from pymc_dpgmm.posterior.reading import read_draws, read_labelled
@@ -111,6 +112,14 @@ def _of_their_own(components: xr.Dataset, cluster: str) -> xr.Dataset:
     ]
     is_own = components["purity"].mean(("chain", "draw")) >= LEAST_PURITY
     return components.assign({name: components[name].where(is_own) for name in of_others})
+
+
+def are_own(draws: Draws, reference: Reference) -> np.ndarray:
+    """Tell of each cluster of a reference whether it is one of its own in most draws; a user's own all are."""
+    if not reference.is_found:
+        return np.ones(int(reference.labels.max()) + 1, dtype=np.bool_)
+    found: np.ndarray = mean_purity(reference.labels, canonical_draws(draws.drawn.rows)) >= LEAST_PURITY
+    return found
 
 
 def aligned_components(

@@ -714,3 +714,23 @@ def test_rows_that_belong_nowhere_have_no_weight_and_parameters(monkeypatch):
     # What a user names is answered.
     assert not np.isnan(dp.component_draws(idata, "y", reference, random_seed=0)["weight"]).any()
     assert found.scalars.index[2] == "share[largest]"
+
+
+def test_rows_whose_cluster_is_a_part_of_another_one_in_most_draws_are_grey():
+    """The third cluster of the partition is one of its own in a fifth of the draws."""
+    model, _ = drawn()
+    labels = np.tile(TRUTH, (40, 1))
+    third = np.flatnonzero(TRUTH == 2)
+    labels[np.arange(40) % 5 > 0] = np.where(TRUTH == 2, 0, TRUTH)
+    idata = results(model, {"y_labels": labels, "alpha": RNG.gamma(2.0, size=40)})
+    found = dp.point_partition(idata, "y").assign(labels=("y_obs", TRUTH))
+    figure = dp.plot_clusters(idata, "y", found, columns=["u", "v"])
+    (legend,) = figure.legends
+    texts = [text.get_text() for text in legend.get_texts()]
+    assert texts[-1] == f"{len(third)} rows in no cluster of their own"
+    assert len(texts) == 3
+    assert len(figure.axes[0].lines) == 2
+    # What a user calls a cluster is one.
+    own = dp.plot_clusters(idata, "y", TRUTH, columns=["u", "v"])
+    assert len(own.legends[0].get_texts()) == 3
+    assert len(own.axes[0].lines) == 3

@@ -74,6 +74,26 @@ def shared_rows(first: np.ndarray, n_first: int, second: np.ndarray, n_second: i
     return pairs.reshape(n_first, n_second)
 
 
+def mean_purity(labels: np.ndarray, draws: np.ndarray) -> np.ndarray:
+    """Return, for each of K clusters, the mean share of its rows in the matching clusters of draws: (K,).
+
+    Of each draw, that is the cluster that has most of the rows.
+
+    Parameters
+    ----------
+    labels : (n,) int64 array
+    draws : (S, n) int64 array
+        Canonical labels.
+    """
+    n_clusters = int(labels.max()) + 1
+    total = np.zeros(n_clusters)
+    for drawn in draws:
+        sizes = np.bincount(drawn)
+        shared = shared_rows(labels, n_clusters, drawn, len(sizes))
+        total += shared.max(axis=1) / sizes[shared.argmax(axis=1)]
+    return total / len(draws)
+
+
 def certainty_of_rows(labels: np.ndarray, draws: np.ndarray) -> np.ndarray:
     """Return the posterior probability that a row shares a cluster with another row of its cluster, on average.
 

@@ -7,7 +7,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.posterior.component_draws import aligned_components
+from pymc_dpgmm.posterior.component_draws import aligned_components, are_own
 from pymc_dpgmm.posterior.draws import checked_level
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.named_views import NamedView
@@ -44,7 +44,8 @@ def plot_clusters(
 
     For a regression in each cluster, the data is plotted against covariates, with a line for each cluster: at the
     posterior means of its coefficients, with the other covariates at their means in the cluster. Latent rows, and
-    residuals from a random offset, are shown at their posterior means.
+    residuals from a random offset, are shown at their posterior means. Grey rows are alone in a cluster of the
+    point partition, or in one that is, in most draws, a part of a larger one.
 
     Parameters
     ----------
@@ -90,7 +91,7 @@ def plot_clusters(
     else:
         figure = _draw_pairs(plt, ax, rows, columns, probability)
     counted = "row" if rows.view.unit is None else "unit"
-    handles = names_of_clusters(plt, rows.sizes, rows.reference.names, counted)
+    handles = names_of_clusters(plt, rows.sizes, rows.reference.names, counted, rows.are_own)
     if ax is None:
         figure.legend(handles=handles, loc="outside right upper", title="cluster", frameon=False)
     else:
@@ -108,7 +109,7 @@ class _Rows:
         self.regression = regression_of(view)
         self.data, self.what = rows_shown(draws, view)
         self.of_row = labels if view.unit is None else labels[view.unit]
-        self.sizes = np.bincount(labels)
+        self.sizes, self.are_own = np.bincount(labels), are_own(draws, self.reference)
         self.largest_first = np.argsort(-self.sizes, kind="stable")
         names = column_labels(view, view.column_names, self.what)
         self.names: list[str] = names
@@ -121,7 +122,7 @@ class _Rows:
         """Draw the rows of all clusters, largest cluster first."""
         for rank, k in enumerate(self.largest_first):
             members = self.of_row == k
-            axes.scatter(x[members], y[members], **points(rank, self.sizes[k] == 1))
+            axes.scatter(x[members], y[members], **points(rank, self.sizes[k] == 1 or not self.are_own[k]))
 
 
 def _draw_pairs(plt: Any, ax: Any, rows: _Rows, columns: Any, probability: float) -> Any:
@@ -186,7 +187,7 @@ def _draw_regressions(plt: Any, ax: Any, rows: _Rows, columns: Any) -> Any:
         rows.scatter(axes, values[:, j], y)
         for rank, k in enumerate(rows.largest_first):
             covariates = values[rows.of_row == k]
-            if len(covariates) > 1:
+            if len(covariates) > 1 and rows.are_own[k]:
                 ends = np.tile(covariates.mean(axis=0), (2, 1))
                 ends[:, j] = covariates[:, j].min(), covariates[:, j].max()
                 axes.plot(ends[:, j], ends @ coefficients[k], color=style(rank)[0], lw=1.5)

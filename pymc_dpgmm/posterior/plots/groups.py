@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 
+from pymc_dpgmm.posterior.component_draws import are_own
 from pymc_dpgmm.posterior.plots.figures import COLORS, GREY, make_axes, pyplot
 from pymc_dpgmm.posterior.plots.panels import column_labels, name_ticks, rows_shown
 from pymc_dpgmm.posterior.plots.shared import (
@@ -79,7 +80,7 @@ def plot_groups(
     clusters = draws.reference(partition)
     labels = clusters.labels
     sizes = np.bincount(labels)
-    largest_first = np.argsort(-sizes, kind="stable")
+    largest_first, own = np.argsort(-sizes, kind="stable"), are_own(draws, clusters)
     (rows, what), n_columns = rows_shown(draws, view), min(4, len(chosen))
     data = dense(rows)
     if view.family.component.is_discrete:
@@ -92,7 +93,7 @@ def plot_groups(
         of_group = draws.rows_of_group(group)
         for rank, k in enumerate(largest_first):
             members = of_group & (labels == k)
-            axes.scatter(data[members, j], data[members, i], **points(rank, sizes[k] == 1))
+            axes.scatter(data[members, j], data[members, i], **points(rank, sizes[k] == 1 or not own[k]))
         axes.set_title(f"{group} ({int(of_group.sum())} rows)")
     for axes in array.ravel()[len(chosen) :]:
         axes.set_visible(False)
@@ -102,7 +103,7 @@ def plot_groups(
         name_ticks(axes.xaxis, view, j)
     figure.supxlabel(texts[j])
     figure.supylabel(texts[i])
-    handles = names_of_clusters(plt, sizes, clusters.names, "row")
+    handles = names_of_clusters(plt, sizes, clusters.names, "row", own)
     figure.legend(handles=handles, loc="outside right upper", title="cluster", frameon=False)
     return figure
 

@@ -25,29 +25,38 @@ def count_ticks(axis: Any) -> None:
     axis.get_major_locator().set_params(integer=True)
 
 
-def points(rank: int, is_single: bool) -> dict[str, Any]:
-    """Return the style of the rows of a cluster: grey circles for single rows."""
-    if is_single:
+def points(rank: int, is_grey: bool) -> dict[str, Any]:
+    """Return the style of the rows of a cluster: grey circles for what is none of its own."""
+    if is_grey:
         return {"s": 26, "facecolors": "none", "edgecolors": GREY, "marker": "o", "linewidths": 1.0}
     color, marker = style(rank)
     return {"s": 18, "c": color, "marker": marker, "alpha": 0.7, "linewidths": 0}
 
 
-def names_of_clusters(plt: Any, sizes: np.ndarray, names: np.ndarray, counted: str) -> list[Any]:
-    """Return legend entries for clusters with these sizes and names, largest first."""
+def names_of_clusters(
+    plt: Any, sizes: np.ndarray, names: np.ndarray, counted: str, are_own: np.ndarray
+) -> list[Any]:
+    """Return legend entries for clusters with these sizes and names, largest first, and one for grey rows.
+
+    ``are_own`` (K,) tells which are clusters of their own in most draws.
+    """
     largest_first = np.argsort(-sizes, kind="stable")
+    has_color = (sizes > 1) & are_own
     handles = [
         _handle(plt, rank, f"{names[k]}: {sizes[k]} {counted}s")
         for rank, k in enumerate(largest_first[:MOST_NAMED])
-        if sizes[k] > 1
+        if has_color[k]
     ]
-    unnamed = int(np.sum(sizes[largest_first[MOST_NAMED:]] > 1))
+    unnamed = int(np.sum(has_color[largest_first[MOST_NAMED:]]))
     if unnamed:
         handles.append(plt.Line2D([], [], ls="", label=f"and {unnamed} more"))
-    n_single = int(np.sum(sizes == 1))
-    if n_single:
-        label = f"{n_single} single {counted}{'s' if n_single > 1 else ''}"
-        handles.append(plt.Line2D([], [], color=GREY, marker="o", mfc="none", ls="", label=label))
+    for n, text in (
+        (int(np.sum(sizes == 1)), "single {}"),
+        (int(np.sum(sizes[(sizes > 1) & ~are_own])), "{} in no cluster of their own"),
+    ):
+        if n:
+            label = f"{n} {text.format(counted + 's' * (n > 1))}"
+            handles.append(plt.Line2D([], [], color=GREY, marker="o", mfc="none", ls="", label=label))
     return handles
 
 
