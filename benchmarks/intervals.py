@@ -29,6 +29,8 @@ import pymc_dpgmm as dp
 
 DRAWS, TUNE = 1_000, 400
 POINTS = np.array([-3.0, 0.0, 2.0])
+# Probability of all intervals.
+LEVEL = 0.95
 MU, KAPPA, A, B = 0.0, 0.1, 3.0, 2.0
 PAIR_NU, PAIR_PSI = 5.0, 2.0
 # Groups whose clusters lie far apart, so that draws can be matched to the truth.
@@ -168,7 +170,7 @@ def ask_mixture(idata, truth):
     drawn = dp.sample_new_rows(idata, "y", random_seed=1)["y"]
     certain = dp.certainty(idata, "y", pair)["certainty"].to_numpy()[0]
     return {
-        "density": densities(dp.density(idata, "y", POINTS, random_seed=1), truth),
+        "density": densities(dp.density(idata, "y", POINTS, probability=LEVEL, random_seed=1), truth),
         "component: weight": [within(component["weight"], truth["weights"][own])],
         "component: mean": [within(component["mean"], truth["means"][own])],
         "number of clusters": [within(counts, len(np.unique(truth["labels"])))],
@@ -183,8 +185,8 @@ def ask_mixture(idata, truth):
 
 def ask_pairs(idata, truth):
     new = np.column_stack([POINTS, np.full(len(POINTS), np.nan)])
-    lines = dp.predict(idata, "y", new, random_seed=1, of=1)
-    heights = dp.predict(idata, "y", new, random_seed=1, of=1, kind="density", x=[0.0])
+    lines = dp.predict(idata, "y", new, probability=LEVEL, random_seed=1, of=1)
+    heights = dp.predict(idata, "y", new, probability=LEVEL, random_seed=1, of=1, kind="density", x=[0.0])
     row = dp.predict(
         idata, "y", truth["new"][None], random_seed=1, of=1, kind="quantiles", quantiles=[0.025, 0.975]
     )
@@ -202,10 +204,10 @@ def ask_pairs(idata, truth):
 def ask_groups(idata, truth):
     _, reference = np.unique(truth["labels"], return_inverse=True)
     names = np.unique(truth["labels"])
-    found = dp.group_weights(idata, "y", reference, random_seed=1)
+    found = dp.group_weights(idata, "y", reference, probability=LEVEL, random_seed=1)
     wanted = truth["weights"][:, names]
     cells = zip(found["lower"].to_numpy().ravel(), wanted.ravel(), found["upper"].to_numpy().ravel(), strict=True)
-    own = dp.density(idata, "y", POINTS, group=0, random_seed=1)
+    own = dp.density(idata, "y", POINTS, group=0, probability=LEVEL, random_seed=1)
     first = np.ones(len(reference), dtype=int)
     first[0] = 0
     component = dp.component_draws(idata, "y", first, group=0, random_seed=1).sel(cluster=0)
@@ -219,7 +221,9 @@ def ask_groups(idata, truth):
 def ask_process(idata, truth, model):
     drawn = dp.sample_new_rows(idata, "theta", random_seed=1, model=model)["theta"]
     return {
-        "density": densities(dp.density(idata, "theta", POINTS, random_seed=1, model=model), truth),
+        "density": densities(
+            dp.density(idata, "theta", POINTS, probability=LEVEL, random_seed=1, model=model), truth
+        ),
         "new row's parameter": [within(drawn, truth["new"])],
     }
 
@@ -227,7 +231,7 @@ def ask_process(idata, truth, model):
 def ask_topics(idata, truth):
     names, reference = np.unique(truth["labels"], return_inverse=True)
     found = dp.topics(idata, "w", reference=reference).sortby("topic")
-    weights = dp.group_weights(idata, "w", reference, random_seed=1)
+    weights = dp.group_weights(idata, "w", reference, probability=LEVEL, random_seed=1)
     mean, sd = found["probability"].to_numpy(), found["sd"].to_numpy()
     words = found["word"].to_numpy() if "word" in found.coords else np.arange(N_WORDS)
     wanted = truth["topics"][names][:, np.asarray(words, dtype=int)]
@@ -350,7 +354,7 @@ def ask_chunks(idata, truth, model):
     drawn = dp.sample_new_rows(idata, "y", random_seed=1)["y"]
     counts = idata["posterior"]["y_n_clusters"].to_numpy().ravel()
     return {
-        "density": densities(dp.density(idata, "y", POINTS, random_seed=1), truth),
+        "density": densities(dp.density(idata, "y", POINTS, probability=LEVEL, random_seed=1), truth),
         "number of clusters": [within(counts, len(np.unique(truth["labels"])))],
         "new row": [within(drawn, truth["new"])],
     }
@@ -395,7 +399,7 @@ def summarised(found):
         else:
             shares = np.array([np.mean(values) for values in own])
             table[key] = {
-                "said": 0.95,
+                "said": LEVEL,
                 "found": float(shares.mean()),
                 "error": float(shares.std() / np.sqrt(len(shares))),
             }

@@ -914,7 +914,7 @@ def test_bands_of_a_density_are_those_of_the_random_measure():
         theta = dp.DirichletProcess("theta", alpha, base=pm.Normal.dist(0.0, 10.0), shape=5)
         pm.Normal("y", theta, sd, observed=rows)
     idata = sampled.sample(model, 1_000, tune=300, chains=1, random_seed=1)
-    found = dp.density(idata, "theta", points, random_seed=2, model=model)
+    found = dp.density(idata, "theta", points, probability=0.95, random_seed=2, model=model)
     rng = np.random.default_rng(3)
     expected = np.empty((1_000, len(points)))
     drawn = (idata["posterior"][name].to_numpy()[0] for name in ("theta_labels", "theta"))

@@ -444,8 +444,8 @@ chains tune random_seed initvals step_options data idata loss costs max_clusters
 probability most_bytes round_to ax columns bins n_largest warn n_draws n_particles n_words relevance ragged
 distance extend_inferencedata method max_components tol max_steps point maximize progressbar make_model
 baseline variations sample found groups draws n_rows args kwargs
-along of kind quantiles n_draws power tau2 covariance_of_means concentration
-directions
+along of kind quantiles n_draws what at below m with_labels max_columns power tau2
+covariance_of_means concentration directions
 """
 NO_ROWS = set(OTHERS.split())
 # Those after sampling that have entries for rows: `x`, `given`, `group`, `reference`, `partition` and `observed`.
@@ -460,6 +460,9 @@ AFTERWARDS = {
     "log_density": {"new", "given", "group"},
     "contrast": {"baseline", "changed", "given", "given_changed", "group"},
     "dependence": {"group"},
+    "relevance": {"group"},
+    "plot_relevance": {"group"},
+    "functional": {"given", "group"},
     "held_out_log_likelihood": {"observed", "group", "reference"},
     "as_tokens": {"observed"},
     "chunked_labels": {"observed"},

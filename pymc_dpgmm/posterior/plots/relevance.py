@@ -3,13 +3,25 @@
 from typing import Any
 
 import numpy as np
+import pymc as pm
 
 from pymc_dpgmm.posterior.dependence import relevance
 from pymc_dpgmm.posterior.plots.figures import COLORS, GREY, make_axes, pyplot
 from pymc_dpgmm.tables.checks import check_count
 
 
-def plot_relevance(idata: Any, name: str, *, n_largest: int = 20, ax: Any = None, **arguments: Any) -> Any:
+def plot_relevance(
+    idata: Any,
+    name: str,
+    columns: Any = None,
+    *,
+    group: Any = None,
+    n_largest: int = 20,
+    probability: float | None = None,
+    random_seed: Any = None,
+    model: pm.Model | None = None,
+    ax: Any = None,
+) -> Any:
     """Plot how many bits each column tells of the cluster that a row belongs to.
 
     The columns that tell most come first, with the intervals of :func:`relevance`. A line marks what all columns
@@ -17,14 +29,12 @@ def plot_relevance(idata: Any, name: str, *, n_largest: int = 20, ax: Any = None
 
     Parameters
     ----------
-    idata, name
+    idata, name, columns, group, probability, random_seed, model
         As in :func:`relevance`.
     n_largest : int, >= 1
         Columns that are shown, at most.
     ax : matplotlib.axes.Axes, optional
         Axes to draw into. By default a new figure is made.
-    **arguments
-        Further arguments of :func:`relevance`.
 
     Returns
     -------
@@ -41,7 +51,9 @@ def plot_relevance(idata: Any, name: str, *, n_largest: int = 20, ax: Any = None
     """
     check_count("n_largest", n_largest, 1)
     plt = pyplot()
-    found = relevance(idata, name, **arguments)
+    found = relevance(
+        idata, name, columns, group=group, probability=probability, random_seed=random_seed, model=model
+    )
     order = np.argsort(-found["mean"].to_numpy(), kind="stable")[:n_largest]
     shown = found.isel(column=order)
     mean, low, high = (shown[key].to_numpy() for key in ("mean", "lower", "upper"))
