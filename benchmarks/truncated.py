@@ -11,10 +11,15 @@ import argparse
 import importlib.util
 import json
 import logging
+import os
 import time
 import warnings
 from functools import partial
 from pathlib import Path
+
+# Chains of matrices of a Gaussian process are short: threads would wait for each other.
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
 
 import arviz as az
 import numpy as np
