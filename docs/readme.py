@@ -38,9 +38,10 @@ def main():
     point = dp.point_partition(names["idata"], "y")
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     dp.plot_clusters(names["idata"], "y", point, random_seed=1, ax=left)
+    left.get_legend().set_loc("lower right")
     dp.plot_density(names["idata"], "y", columns="duration", random_seed=1, ax=right)
     left.set(xlabel="duration of an eruption (min)", ylabel="wait for the next (min)", title="clusters")
-    right.set(xlabel="duration of an eruption (min)", title="density, with a 95 % band")
+    right.set(xlabel="duration of an eruption (min)", title="density")
     figure.savefig(ROOT / "docs" / "old_faithful.png", dpi=110)
 
 

@@ -727,7 +727,7 @@ def test_rows_whose_cluster_is_a_part_of_another_one_in_most_draws_are_grey():
     figure = dp.plot_clusters(idata, "y", found, columns=["u", "v"])
     (legend,) = figure.legends
     texts = [text.get_text() for text in legend.get_texts()]
-    assert texts[-1] == f"{len(third)} rows in no cluster of their own"
+    assert texts[-1] == f"none: {len(third)} rows"
     assert len(texts) == 3
     assert len(figure.axes[0].lines) == 2
     # What a user calls a cluster is one.

@@ -50,13 +50,13 @@ def names_of_clusters(
     unnamed = int(np.sum(has_color[largest_first[MOST_NAMED:]]))
     if unnamed:
         handles.append(plt.Line2D([], [], ls="", label=f"and {unnamed} more"))
-    for n, text in (
-        (int(np.sum(sizes == 1)), "single {}"),
-        (int(np.sum(sizes[(sizes > 1) & ~are_own])), "{} in no cluster of their own"),
+    for n, label in (
+        (int(np.sum(sizes == 1)), "{0} single {1}"),
+        (int(np.sum(sizes[(sizes > 1) & ~are_own])), "none: {0} {1}"),
     ):
         if n:
-            label = f"{n} {text.format(counted + 's' * (n > 1))}"
-            handles.append(plt.Line2D([], [], color=GREY, marker="o", mfc="none", ls="", label=label))
+            text = label.format(n, counted + "s" * (n > 1))
+            handles.append(plt.Line2D([], [], color=GREY, marker="o", mfc="none", ls="", label=text))
     return handles
 
 
