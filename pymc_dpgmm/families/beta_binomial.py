@@ -11,7 +11,6 @@ Rows hold successes, failures, and the sum over columns of the logs of the binom
 from typing import Any
 
 import numpy as np
-from scipy.special import betainc
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
 from pymc_dpgmm.families.contract.component import Component, Drawn
@@ -54,6 +53,8 @@ def _mean(drawn: Drawn, values: np.ndarray) -> np.ndarray:
 
 
 def _cdf(drawn: Drawn, values: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
+    from scipy.special import betainc
+
     trials, successes = np.hsplit(values, 2)[1][:, [j]], np.floor(points)
     failures = (trials - successes)[:, :, None].swapaxes(1, 2)
     successes = successes[:, None, :]

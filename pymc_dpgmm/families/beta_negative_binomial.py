@@ -12,7 +12,6 @@ The size need not be whole. It is the number of successes of a row of
 from typing import Any
 
 import numpy as np
-from scipy.special import betainc
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
 from pymc_dpgmm.families.contract.component import Component, Drawn
@@ -60,6 +59,8 @@ def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
 
 
 def _cdf(drawn: Drawn, values: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
+    from scipy.special import betainc
+
     size, counts = np.hsplit(values, 2)[1][:, [j]], np.floor(points)
     # The distribution function of a negative binomial count is an incomplete beta function, for any real size.
     found = betainc(

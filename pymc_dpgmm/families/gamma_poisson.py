@@ -13,7 +13,6 @@ Rows hold counts, exposures, and the sum over columns of x log e - log x!, which
 from typing import Any
 
 import numpy as np
-from scipy.special import pdtr
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
 from pymc_dpgmm.families.contract.component import Component, Drawn
@@ -44,6 +43,8 @@ def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
 
 
 def _cdf(drawn: Drawn, values: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
+    from scipy.special import pdtr
+
     counts, mean = np.floor(points)[:, None, :], np.hsplit(values, 2)[1][:, [j]] * drawn["rate"][:, j]
     return np.where(counts < 0.0, 0.0, pdtr(np.maximum(counts, 0.0), mean[:, :, None]))
 

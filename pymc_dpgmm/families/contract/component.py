@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr
 
 from pymc_dpgmm.native.arithmetic import LEAST_GAMMA
 
@@ -135,6 +134,8 @@ def _log_normal_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
 
 def normal_cdf(points: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     """Return normal probabilities (m, K, g) below points (m, g), of means and deviations (m, K) or (1, K)."""
+    from scipy.special import ndtr
+
     found: np.ndarray = ndtr((points[:, None, :] - mean[:, :, None]) / deviation[:, :, None])
     return found
 

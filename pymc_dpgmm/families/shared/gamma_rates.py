@@ -15,7 +15,6 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy.special import gammainc
 
 from pymc_dpgmm.families.contract.component import Drawn
 from pymc_dpgmm.families.contract.expected import Linear
@@ -85,6 +84,8 @@ def draw_exposures(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, e
 
 def cdf_of_exposures(drawn: Drawn, events: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
     """Return the probability (n, K, g) in each cluster that exposures up to so many events are at most points."""
+    from scipy.special import gammainc
+
     scaled = np.maximum(points, 0.0)[:, None, :] * drawn["rate"][None, :, j, None]
     found: np.ndarray = gammainc(events[:, [j], None], scaled)
     return found
