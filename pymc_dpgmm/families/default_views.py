@@ -79,7 +79,7 @@ def default_views(observed: Any) -> dict[str, tuple[list[Any], type[BaseMeasure]
         raise TypeError("default_views takes a table whose columns have names, such as a DataFrame")
     return {
         view: (columns, FAMILIES_OF_VIEWS[view] or default_family(len(columns)))
-        for view, columns in columns_of_views(table).items()
+        for view, columns in _columns_of_views(table).items()
     }
 
 
@@ -89,7 +89,7 @@ def has_views(table: Table) -> bool:
     return has_names and table.variable is None and not is_sparse(table.values)
 
 
-def columns_of_views(table: Table) -> dict[str, list[Any]]:
+def _columns_of_views(table: Table) -> dict[str, list[Any]]:
     """Return the names of the columns of each view; see :func:`default_views`."""
     assert table.columns is not None
     _refuse_others(table)

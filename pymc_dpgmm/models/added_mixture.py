@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,8 +12,8 @@ from pytensor.compile.sharedvalue import SharedVariable
 
 from pymc_dpgmm.families import BaseMeasure
 from pymc_dpgmm.families.contract.base_measure import check_base
-from pymc_dpgmm.families.default_base import default_base, default_family
-from pymc_dpgmm.families.default_views import FAMILIES_OF_VIEWS, columns_of_views, has_views
+from pymc_dpgmm.families.default_base import default_base
+from pymc_dpgmm.families.default_views import FAMILIES_OF_VIEWS, default_views, has_views
 from pymc_dpgmm.integration.variables import CollapsedMixture, partition_sizes
 from pymc_dpgmm.integration.variables.grouped_labels import NamedGroups, numbered_groups
 from pymc_dpgmm.integration.variables.lengths import note_lengths
@@ -33,14 +32,13 @@ from pymc_dpgmm.models.dims import (
     shape_of_dims,
 )
 from pymc_dpgmm.models.learnt_base import learnt_base, with_scatter
+from pymc_dpgmm.native.compiled import logger
 from pymc_dpgmm.tables.checks import check_units, is_chunked, is_sparse, is_variable, listed
 from pymc_dpgmm.tables.doubtful import warn_of_repeated, warn_of_shared_columns
 from pymc_dpgmm.tables.names import as_text, coordinates
 from pymc_dpgmm.tables.reading import factorized, read_table
 from pymc_dpgmm.tables.rows import Rows
 from pymc_dpgmm.tables.table import Table
-
-logger = logging.getLogger("pymc.dpgmm")
 
 
 class Request(NamedTuple):
@@ -141,11 +139,11 @@ def add_mixture(request: Request) -> Any:
         shape, dims = arguments["shape"], arguments["dims"]
         table = None if observed is None else read_table(observed)
         if request.base is None and table is not None and arguments["offset"] is None and has_views(table):
-            views = columns_of_views(table)
+            views = default_views(table)
             if len(views) > 1:
                 observed = arguments | {"observed": table}
                 return _add_views(model, request._replace(base=_told(name, views), arguments=observed))
-            ((kind, columns),) = views.items()
+            ((kind, (columns, _)),) = views.items()
             request = request._replace(base=FAMILIES_OF_VIEWS[kind])
             table = table if len(columns) == len(table.kinds) else table.of_columns(columns)
         dims = own_dims(model, table, dims)
@@ -225,12 +223,12 @@ def _add_views(model: pm.Model, request: Request) -> dict[str, Any]:
     return mixtures
 
 
-def _told(name: str, views: Mapping[str, list[Any]]) -> dict[str, tuple[list[Any], Any]]:
+def _told(name: str, views: Mapping[str, tuple[list[Any], type]]) -> dict[str, tuple[list[Any], Any]]:
     """Return the base measures of the default views of a table, and log which columns each has."""
-    for view, columns in views.items():
-        base = FAMILIES_OF_VIEWS[view] or default_family(len(columns))
+    for view, (columns, base) in views.items():
         logger.info(f"{name}_{view}: {listed(columns)} as {base.__name__}")
-    return {view: (columns, FAMILIES_OF_VIEWS[view]) for view, columns in views.items()}
+    # Of numbers, the default base measure warns of what is doubtful.
+    return {view: (columns, FAMILIES_OF_VIEWS[view]) for view, (columns, _) in views.items()}
 
 
 def _by_view(what: str, argument: Any, views: Mapping[str, Any]) -> Mapping[str, Any]:

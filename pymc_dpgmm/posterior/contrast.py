@@ -9,8 +9,8 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.posterior.arrays.predictions import Unknown, completed_rows, curves_given, tails
-from pymc_dpgmm.posterior.draws import checked_level
+from pymc_dpgmm.posterior.arrays.predictions import Unknown, completed_rows, curves_given
+from pymc_dpgmm.posterior.draws import checked_level, with_bands
 from pymc_dpgmm.posterior.predict import blocks_of, check_kind
 from pymc_dpgmm.posterior.protocol import Draws
 from pymc_dpgmm.posterior.questions import Question, read_question
@@ -111,12 +111,7 @@ def contrast(
     asked = (baseline, given), (changed, given if given_changed is None else given_changed)
     if callable(of):
         differences = _differences_of_function(draws, asked, of, n_draws, np.random.default_rng(random_seed))
-        low, high = np.quantile(differences, tails(probability), axis=0)
-        values = {"mean": differences.mean(axis=0), "lower": low, "upper": high}
-        of_values = ("column",)[: differences.ndim - 1]
-        return xr.Dataset(
-            {key: (of_values, each) for key, each in values.items()}, attrs={"probability": probability}
-        )
+        return with_bands(differences, ("column",)[: differences.ndim - 1], probability)
     pair = [read_question(draws, new, of, covariates, fills_gaps=False) for new, covariates in asked]
     known = [{view.name for view in question.draws.views} for question in pair]
     if known[0] != known[1]:
@@ -140,13 +135,9 @@ def contrast(
         )
     differences = _differences(pair, np.random.default_rng(random_seed), progressbar)
     _warn_of_few(first, differences)
-    lower, upper = np.quantile(differences, tails(probability), axis=0)
-    dims: tuple[str, ...] = ("column",)
-    values = {"mean": differences.mean(axis=0), "lower": lower, "upper": upper}
     if first.is_single and len(first.columns) == 1:
-        values, dims = {key: each[0] for key, each in values.items()}, ()
-    result = xr.Dataset({key: (dims, each) for key, each in values.items()}, attrs={"probability": probability})
-    return result.assign_coords(column=[c.name for c in first.columns]) if dims else result
+        return with_bands(differences[:, 0], (), probability)
+    return with_bands(differences, ("column",), probability, {"column": [c.name for c in first.columns]})
 
 
 def _differences(pair: list[Question], rng: np.random.Generator, progressbar: bool) -> np.ndarray:

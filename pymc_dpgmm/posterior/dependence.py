@@ -9,8 +9,8 @@ import xarray as xr
 
 from pymc_dpgmm.native.compiled import logger
 from pymc_dpgmm.posterior.arrays.dependence import mutual_information, relevance_of
-from pymc_dpgmm.posterior.arrays.predictions import Unknown, log_densities, tails
-from pymc_dpgmm.posterior.draws import checked_level
+from pymc_dpgmm.posterior.arrays.predictions import Unknown, log_densities
+from pymc_dpgmm.posterior.draws import checked_level, with_bands
 from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.protocol import Draws
 from pymc_dpgmm.posterior.questions import read_question
@@ -289,13 +289,8 @@ class _Asked:
 
     def result(self, bits: np.ndarray, dims: tuple[str, ...], probability: float) -> xr.Dataset:
         """Return bits (S, q, ...) with names of columns on all of the dims."""
-        lower, upper = np.quantile(bits, tails(probability), axis=0)
-        labels = list(self.names.values())
-        return xr.Dataset(
-            {"mean": (dims, bits.mean(axis=0)), "lower": (dims, lower), "upper": (dims, upper)},
-            coords=dict.fromkeys(dims, labels),
-            attrs={"probability": probability, "unit": "bits", "left_out": self.left_out},
-        )
+        result = with_bands(bits, dims, probability, {dim: list(self.names.values()) for dim in dims})
+        return result.assign_attrs(unit="bits", left_out=self.left_out)
 
 
 def _without_entries(draws: Draws, view: NamedView) -> str:

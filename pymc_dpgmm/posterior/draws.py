@@ -9,6 +9,7 @@ import pandas as pd
 import xarray as xr
 
 from pymc_dpgmm.integration.variables.records import dataset_of, parse_record, record_name
+from pymc_dpgmm.posterior.arrays.predictions import tails
 from pymc_dpgmm.tables.checks import listed
 from pymc_dpgmm.tables.names import coordinates
 from pymc_dpgmm.tables.reading import named_entries
@@ -354,3 +355,15 @@ def checked_level(probability: float | None) -> float:
     if not 0 < level < 1:
         raise ValueError(f"probability must lie in (0, 1), got {level}")
     return level
+
+
+def with_bands(
+    found: np.ndarray, dims: tuple[str, ...], probability: float, coords: Mapping[str, Any] | None = None
+) -> xr.Dataset:
+    """Return the ``mean`` of draws (S, ...), and ``lower`` and ``upper`` limits with equal tails."""
+    lower, upper = np.quantile(found, tails(probability), axis=0)
+    return xr.Dataset(
+        {"mean": (dims, found.mean(axis=0)), "lower": (dims, lower), "upper": (dims, upper)},
+        coords=coords,
+        attrs={"probability": probability},
+    )

@@ -7,10 +7,10 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.posterior.arrays.predictions import column_quantiles, masses_below, tails
-from pymc_dpgmm.posterior.draws import checked_level
+from pymc_dpgmm.posterior.arrays.predictions import column_quantiles, masses_below
+from pymc_dpgmm.posterior.draws import checked_level, with_bands
 from pymc_dpgmm.posterior.protocol import Draws
-from pymc_dpgmm.posterior.questions import Column, column_bounds, read_question
+from pymc_dpgmm.posterior.questions import Column, checked_points, read_question
 from pymc_dpgmm.posterior.reading import read_draws
 from pymc_dpgmm.tables.checks import check_count, listed
 
@@ -107,9 +107,7 @@ def functional(
     if callable(what):
         found = _of_measures(draws, what, n_draws, rng)
         return _result(found, tuple(f"dim_{k}" for k in range(found.ndim - 1)), {}, probability)
-    points = np.asarray(at, dtype=np.float64)
-    if points.ndim > 1 or not points.size or not np.isfinite(points).all():
-        raise ValueError(f"at must be {KINDS[what]}, got {at!r}")
+    points = checked_points("at", at, KINDS[what])
     if what == "quantiles" and not np.all((points > 0.0) & (points < 1.0)):
         raise ValueError(f"at must be {KINDS[what]}, got {at!r}")
     found = _of_column(draws, what, np.atleast_1d(points), of, given, n_draws, rng)
@@ -119,9 +117,8 @@ def functional(
 
 def _result(found: np.ndarray, dims: tuple[str, ...], coords: dict[str, Any], probability: float) -> xr.Dataset:
     """Return draws (S, ...) of a functional, their mean and the limits of its band."""
-    low, high = np.quantile(found, tails(probability), axis=0)
-    values = {"mean": (dims, found.mean(axis=0)), "lower": (dims, low), "upper": (dims, high)}
-    return xr.Dataset(values | {"draws": (("sample", *dims), found)}, coords, attrs={"probability": probability})
+    result = with_bands(found, dims, probability, coords)
+    return result.assign(draws=(("sample", *dims), found))
 
 
 def _new_clusters(
@@ -165,13 +162,9 @@ def _of_column(
     if len(question.columns) != 1:
         raise ValueError(f"say which column with of=, one of {listed([own.name for own in question.columns])}")
     column: Column = question.columns[0]
-    component = column.view.family.component
-    if component.cdf is None or column.levels is not None:
+    if not column.has_cdf:
         raise ValueError(f"{column.name} has no distribution function in closed form")
     numbers, new = question.draws.numbers, question.new
     if what == "mass":
-        at = np.ceil(points) - 1.0 if component.is_discrete else points
-        return masses_below(numbers, new, at, rng)[1][:, 0]
-    return column_quantiles(
-        numbers, new, points, column_bounds(column, numbers.n_draws), component.is_discrete, rng
-    )[:, 0]
+        return masses_below(numbers, new, points, rng)[1][:, 0]
+    return column_quantiles(numbers, new, points, rng)[:, 0, :, 0]

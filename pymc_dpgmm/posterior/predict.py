@@ -22,7 +22,7 @@ from pymc_dpgmm.posterior.arrays.predictions import (
 )
 from pymc_dpgmm.posterior.draws import checked_level
 from pymc_dpgmm.posterior.points import grid
-from pymc_dpgmm.posterior.questions import Column, Question, column_bounds, read_question
+from pymc_dpgmm.posterior.questions import Column, Question, checked_points, read_question
 from pymc_dpgmm.posterior.reading import read_draws
 from pymc_dpgmm.tables.checks import check_count, listed
 from pymc_dpgmm.tables.names import coordinates, is_one_name
@@ -192,7 +192,7 @@ def check_kind(question: Question, kind: str, below: Any = None) -> None:
         if len(names) != 1:
             raise ValueError(f"kind={kind!r} is for one column: choose one of {listed(names)} with of=")
         (column,) = question.columns
-        if below is not None and (column.levels is not None or not _has_cdf(column)):
+        if below is not None and not column.has_cdf:
             raise ValueError(f"{column.name} has no distribution function: leave out below=")
         if kind == "probability" and below is None and column.levels is None and not column.is_binary:
             raise ValueError(
@@ -335,21 +335,6 @@ def quantiles_of(
     return result.assign_coords(quantile=quantiles)
 
 
-def _has_cdf(column: Column) -> bool:
-    """Tell whether a column has a distribution function in closed form."""
-    return column.view.has_data and column.view.family.component.cdf is not None
-
-
-def _asked_alone(new: list[Unknown], place: int) -> list[Unknown]:
-    """Return rows of which only one of the columns is asked for, by its place among all."""
-    found = []
-    for each in new:
-        is_there = 0 <= place < len(each.asked)
-        found.append(each._replace(asked=each.asked[[place] if is_there else []]))
-        place -= len(each.asked)
-    return found
-
-
 def _with_limits(
     found: xr.Dataset,
     question: Question,
@@ -359,21 +344,16 @@ def _with_limits(
     progressbar: bool,
 ) -> xr.Dataset:
     """Add bands of the quantiles under the random mixture, where all columns have distribution functions."""
-    if not all(map(_has_cdf, question.columns)):
+    if not all(column.has_cdf for column in question.columns):
         return found
-    numbers = question.draws.numbers
-    limits = np.empty((2, len(levels), question.n_rows, len(question.columns)))
-    for place, column in enumerate(question.columns):
-        bounds, is_discrete = column_bounds(column, numbers.n_draws), column.view.family.component.is_discrete
-        drawn = [
-            column_quantiles(numbers, _asked_alone(new, place), levels, bounds, is_discrete, rng)
-            for new in _blocks(question, numbers.n_draws * len(levels), progressbar)
-        ]
-        each = [np.quantile(own, tails(probability), axis=0).swapaxes(1, 2) for own in drawn]
-        limits[..., place] = np.concatenate(each, axis=2)
-    limits = np.where(np.isnan(question.known), limits, question.known)
-    for key, values in zip(("lower", "upper"), limits, strict=True):
-        found[key] = (found["quantiles"].dims, values.reshape(found["quantiles"].shape))
+    numbers, shape = question.draws.numbers, found["quantiles"].shape
+    limits = [
+        np.quantile(column_quantiles(numbers, new, levels, rng), tails(probability), axis=0).swapaxes(1, 2)
+        for new in _blocks(question, numbers.n_draws * len(levels) * len(question.columns), progressbar)
+    ]
+    for key, values in zip(("lower", "upper"), np.concatenate(limits, axis=2), strict=True):
+        known = np.where(np.isnan(question.known), values, question.known)
+        found[key] = (found["quantiles"].dims, known.reshape(shape))
     found.attrs["probability"] = probability
     return found
 
@@ -383,12 +363,8 @@ def _below(
 ) -> xr.Dataset:
     """Return the probability that one column is below numbers, with bands."""
     (column,), numbers = question.columns, question.draws.numbers
-    limits = np.asarray(below, dtype=np.float64)
-    if limits.ndim > 1 or not limits.size or not np.isfinite(limits).all():
-        raise ValueError(f"below must be a finite number or several, of shape (g,), got {below!r}")
+    limits = checked_points("below", below, "a finite number or several, of shape (g,)")
     points = np.atleast_1d(limits)
-    # Whole numbers below c are at most the one before it.
-    points = np.ceil(points) - 1.0 if column.view.family.component.is_discrete else points
 
     def answer(new: list[Unknown]) -> Answer:
         return probabilities_below(numbers, new, points, probability, rng)

@@ -39,17 +39,30 @@ class Column(NamedTuple):
         return levels
 
     @property
+    def has_cdf(self) -> bool:
+        """Whether entries have a distribution function in closed form: of numbers, in most families."""
+        is_number = self.view.has_data and self.levels is None
+        return is_number and self.view.family.component.cdf is not None
+
+    @property
     def is_binary(self) -> bool:
         """Whether entries are 0 or 1."""
         binary = BASE_MEASURES["BetaBernoulli"].family
         return self.view.family in (binary, binary.incomplete)
 
 
-def column_bounds(column: Column, n_draws: int) -> tuple[float, float]:
-    """Return the least and the largest number of a column of the data."""
-    values = column.view.column_values([column.position], n_draws)
-    values = values[~np.isnan(values)]
-    return (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
+def checked_points(what: str, value: Any, must: str) -> np.ndarray:
+    """Return an argument that is a finite number, or several of shape (g,).
+
+    Raises
+    ------
+    ValueError
+        If it is anything else. ``must`` says what it must be.
+    """
+    points = np.asarray(value, dtype=np.float64)
+    if points.ndim > 1 or not points.size or not np.isfinite(points).all():
+        raise ValueError(f"{what} must be {must}, got {value!r}")
+    return points
 
 
 class Question(NamedTuple):

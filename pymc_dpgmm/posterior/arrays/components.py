@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.posterior.arrays.mixtures import DrawNumbers, Partition
-from pymc_dpgmm.posterior.arrays.partitions import shared_rows
+from pymc_dpgmm.posterior.arrays.partitions import matched
 
 # Arrays by the names of a view and of a parameter.
 Parameters = dict[tuple[str, str], np.ndarray]
@@ -34,11 +34,9 @@ def draw_aligned(
     parameters: Parameters = {}
     for partition in mixture.partitions():
         s = partition.draw
-        shared = shared_rows(reference, len(sizes), partition.labels, len(partition.sizes))
-        largest = shared.argmax(axis=1)
+        largest, n_shared, purity = matched(reference, len(sizes), partition.labels, partition.sizes)
         weights = partition.seats.probabilities() if mean_weights else partition.seats.draw(rng)
-        found["weight"][s], found["overlap"][s] = weights[largest], shared.max(axis=1) / sizes
-        found["purity"][s] = shared.max(axis=1) / partition.sizes[largest]
+        found["weight"][s], found["overlap"][s], found["purity"][s] = weights[largest], n_shared / sizes, purity
         found["new_weight"][s] = weights[-1]
         found["other_weight"][s] = np.delete(weights[:-1], np.unique(largest)).sum()
         _draw_parameters(partition, rng, largest, parameters, s, n_draws)

@@ -74,6 +74,18 @@ def shared_rows(first: np.ndarray, n_first: int, second: np.ndarray, n_second: i
     return pairs.reshape(n_first, n_second)
 
 
+def matched(
+    reference: np.ndarray, n_clusters: int, labels: np.ndarray, sizes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the clusters of a draw that have most rows of each of K clusters, and how many these are: (K,) each.
+
+    Also returned is the purity, the share of these rows among all of the matching cluster.
+    """
+    shared = shared_rows(reference, n_clusters, labels, len(sizes))
+    largest, n_shared = shared.argmax(axis=1), shared.max(axis=1)
+    return largest, n_shared, n_shared / sizes[largest]
+
+
 def mean_purity(labels: np.ndarray, draws: np.ndarray) -> np.ndarray:
     """Return, for each of K clusters, the mean share of its rows in the matching clusters of draws: (K,).
 
@@ -88,9 +100,7 @@ def mean_purity(labels: np.ndarray, draws: np.ndarray) -> np.ndarray:
     n_clusters = int(labels.max()) + 1
     total = np.zeros(n_clusters)
     for drawn in draws:
-        sizes = np.bincount(drawn)
-        shared = shared_rows(labels, n_clusters, drawn, len(sizes))
-        total += shared.max(axis=1) / sizes[shared.argmax(axis=1)]
+        total += matched(labels, n_clusters, drawn, np.bincount(drawn))[2]
     return total / len(draws)
 
 

@@ -365,62 +365,73 @@ def densities_given(
     return _answer(log_known, means, curves, probability)
 
 
-class _Distribution:
-    """The distribution of one column that is asked for, given what is known, under draws of the random measure.
+class _Distribution(NamedTuple):
+    """The distribution of one column of new rows under a draw of the random measure, given what is known of them.
 
     Parameters
     ----------
-    mixture : DrawNumbers
-    new : sequence of Unknown
-        The column is the only one that is asked for.
-    rng : numpy.random.Generator
+    weights : (m, K) array
+        Of the clusters, for each row.
+    of_clusters : callable
+        Returns the probability in each cluster of at most points (m, g): (m or 1, K, g).
     """
 
-    def __init__(self, mixture: DrawNumbers, new: Sequence[Unknown], rng: np.random.Generator) -> None:
-        self._mixture, self._new, self._rng = mixture, new, rng
-        self.rows = _Rows(mixture.views, new)
-        ((self._view, self._column),) = [(v, int(j)) for v, each in enumerate(new) for j in each.asked]
+    weights: np.ndarray
+    of_clusters: Callable[[np.ndarray], np.ndarray]
 
-    def draws(self) -> Iterator[tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]]:
-        """Yield the log densities (m,) of what is known, and the probability (m, g) of at most points (m, g)."""
-        for partition in self._mixture.partitions(self.rows.values):
-            measure = partition.draw_measure(self._rng)
-            log_joint = self.rows.log_joint_given(partition, measure)
-            of_component = partition.views[self._view].family.component.cdf
-            assert of_component is not None
-            of_clusters = partial(
-                of_component, measure.drawn[self._view], self._new[self._view].values, self._column
-            )
-            yield logsumexp(log_joint, axis=1), partial(_of_mixture, softmax(log_joint, axis=1), of_clusters)
+    def at_most(self, points: np.ndarray) -> np.ndarray:
+        """Return the probability of at most points: (m, g)."""
+        found: np.ndarray = np.sum(self.weights[:, :, None] * self.of_clusters(points), axis=1)
+        return found
 
 
-def _of_mixture(
-    weights: np.ndarray, of_clusters: Callable[[np.ndarray], np.ndarray], points: np.ndarray
-) -> np.ndarray:
-    """Return the probability (m, g) of at most points (m, g), from weights (m, K) and that in each cluster."""
-    found: np.ndarray = np.sum(weights[:, :, None] * of_clusters(points), axis=1)
-    return found
+def _distributions(
+    mixture: DrawNumbers, new: Sequence[Unknown], rng: np.random.Generator
+) -> Iterator[tuple[np.ndarray, list[_Distribution]]]:
+    """Yield log densities of what is known (m,), and the distributions of the columns asked for, draw by draw."""
+    rows = _Rows(mixture.views, new)
+    for partition in mixture.partitions(rows.values):
+        measure = partition.draw_measure(rng)
+        log_joint = rows.log_joint_given(partition, measure)
+        weights, found = softmax(log_joint, axis=1), []
+        for clusters, drawn, each in zip(partition.views, measure.drawn, new, strict=True):
+            for j in each.asked:
+                cdf = clusters.family.component.cdf
+                assert cdf is not None
+                found.append(_Distribution(weights, partial(cdf, drawn, each.values, int(j))))
+        yield logsumexp(log_joint, axis=1), found
+
+
+def _asked(mixture: DrawNumbers, new: Sequence[Unknown]) -> list[tuple[ViewDraws, int]]:
+    """Return the columns that are asked for: the view of each, and its position there."""
+    return [(view, int(j)) for view, each in zip(mixture.views, new, strict=True) for j in each.asked]
 
 
 def masses_below(
-    mixture: DrawNumbers, new: Sequence[Unknown], points: np.ndarray, rng: np.random.Generator
+    mixture: DrawNumbers, new: Sequence[Unknown], numbers: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return log densities (S, m) of what is known, and probabilities (S, m, g) of at most points (g,)."""
-    asked = _Distribution(mixture, new, rng)
-    at = np.broadcast_to(points, (asked.rows.n_rows, len(points)))
-    log_known, below = zip(*((log_p, cdf(at)) for log_p, cdf in asked.draws()), strict=True)
+    """Return log densities (S, m) of what is known, and the probability (S, m, g) of less than each number (g,).
+
+    They are those of the one column that is asked for.
+    """
+    ((view, _),) = _asked(mixture, new)
+    # Whole numbers below c are at most the one before it.
+    points = np.ceil(numbers) - 1.0 if view.family.component.is_discrete else numbers
+    at = np.broadcast_to(points, (new[0].values.shape[0], len(points)))
+    found = [(log_known, own.at_most(at)) for log_known, (own,) in _distributions(mixture, new, rng)]
+    log_known, below = zip(*found, strict=True)
     return np.array(log_known), np.array(below)
 
 
 def probabilities_below(
     mixture: DrawNumbers,
     new: Sequence[Unknown],
-    points: np.ndarray,
+    numbers: np.ndarray,
     probability: float,
     rng: np.random.Generator,
 ) -> Answer:
-    """Return the probability that the column asked for is at most each point (g,), with bands: (m, g)."""
-    log_known, below = masses_below(mixture, new, points, rng)
+    """Return the probability that the column asked for is below each number (g,), with bands: (m, g)."""
+    log_known, below = masses_below(mixture, new, numbers, rng)
     return _answer(log_known, below, below, probability)
 
 
@@ -430,34 +441,46 @@ _WIDEST = 1e150
 
 
 def column_quantiles(
-    mixture: DrawNumbers,
-    new: Sequence[Unknown],
-    levels: Sequence[float] | np.ndarray,
-    bounds: tuple[float, float],
-    is_discrete: bool,
-    rng: np.random.Generator,
+    mixture: DrawNumbers, new: Sequence[Unknown], levels: Sequence[float] | np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return quantiles (S, m, g) of the column asked for under draws of the random mixture.
+    """Return quantiles (S, m, g, q) at levels (g,) of the columns asked for under draws of the random mixture."""
+    columns, wanted = _asked(mixture, new), np.asarray(levels)[None, :]
+    bounds = [_bounds(view, j, mixture.n_draws) for view, j in columns]
+    found = np.empty((mixture.n_draws, new[0].values.shape[0], wanted.shape[1], len(columns)))
+    for s, (_, distributions) in enumerate(_distributions(mixture, new, rng)):
+        for q, (own, (view, _)) in enumerate(zip(distributions, columns, strict=True)):
+            high = _least_above(own, wanted, bounds[q], found.shape[1])
+            # A whole number is the least one that is not below.
+            found[s, :, :, q] = np.floor(high) if view.family.component.is_discrete else high
+    return found
+
+
+def _bounds(view: ViewDraws, column: int, n_draws: int) -> tuple[float, float]:
+    """Return the least and the largest number of a column of the data."""
+    values = view.column_values([column], n_draws)
+    values = values[~np.isnan(values)]
+    return (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
+
+
+def _least_above(
+    distribution: _Distribution, levels: np.ndarray, bounds: tuple[float, float], n_rows: int
+) -> np.ndarray:
+    """Return the least numbers (m, g) that are at least probabilities (1, g).
 
     ``bounds`` is an interval that may hold them; it is widened where it does not.
     """
-    asked, wanted = _Distribution(mixture, new, rng), np.asarray(levels)[None, :]
-    found = np.empty((mixture.n_draws, asked.rows.n_rows, wanted.shape[1]))
-    for s, (_, cdf) in enumerate(asked.draws()):
-        low, high = (np.full(found.shape[1:], bound) for bound in bounds)
-        width = max(bounds[1] - bounds[0], 1.0)
-        while width < _WIDEST:
-            is_above, is_below = cdf(low) >= wanted, cdf(high) < wanted
-            if not (is_above.any() or is_below.any()):
-                break
-            low, high, width = low - width * is_above, high + width * is_below, 2.0 * width
-        for _ in range(_HALVINGS):
-            middle = 0.5 * (low + high)
-            is_below = cdf(middle) < wanted
-            low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
-        # A whole number is the least one that is not below.
-        found[s] = np.floor(high) if is_discrete else high
-    return found
+    low, high = (np.full((n_rows, levels.shape[1]), bound) for bound in bounds)
+    width = max(bounds[1] - bounds[0], 1.0)
+    while width < _WIDEST:
+        is_above, is_below = distribution.at_most(low) >= levels, distribution.at_most(high) < levels
+        if not (is_above.any() or is_below.any()):
+            break
+        low, high, width = low - width * is_above, high + width * is_below, 2.0 * width
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        is_below = distribution.at_most(middle) < levels
+        low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
+    return high
 
 
 def _density(

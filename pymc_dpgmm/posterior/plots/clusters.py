@@ -110,6 +110,8 @@ class _Rows:
         self.data, self.what = rows_shown(draws, view)
         self.of_row = labels if view.unit is None else labels[view.unit]
         self.sizes, self.are_own = np.bincount(labels), are_own(draws, self.reference)
+        # Rows without an outline or a line.
+        self.is_grey = (self.sizes == 1) | ~self.are_own
         self.largest_first = np.argsort(-self.sizes, kind="stable")
         names = column_labels(view, view.column_names, self.what)
         self.names: list[str] = names
@@ -122,7 +124,7 @@ class _Rows:
         """Draw the rows of all clusters, largest cluster first."""
         for rank, k in enumerate(self.largest_first):
             members = self.of_row == k
-            axes.scatter(x[members], y[members], **points(rank, self.sizes[k] == 1 or not self.are_own[k]))
+            axes.scatter(x[members], y[members], **points(rank, self.is_grey[k]))
 
 
 def _draw_pairs(plt: Any, ax: Any, rows: _Rows, columns: Any, probability: float) -> Any:
@@ -147,10 +149,7 @@ def _draw_pairs(plt: Any, ax: Any, rows: _Rows, columns: Any, probability: float
         y = jitter[:, 0] + ranks if i is None else dense(rows.data[:, [i]])[:, 0] + shift[:, 1 + i]
         rows.scatter(axes, x, y)
         for rank, k in enumerate(rows.largest_first):
-            if i is None or mean is None or covariance is None or rows.sizes[k] == 1:
-                continue
-            # Clusters that are part of larger ones have no outline.
-            if not np.isnan(mean[k]).any():
+            if i is not None and mean is not None and covariance is not None and not rows.is_grey[k]:
                 outline = _ellipse(mean[k, [j, i]], covariance[k][np.ix_([j, i], [j, i])], probability)
                 axes.plot(*outline, color=style(rank)[0], lw=1.5)
         axes.set_xlabel(rows.names[j])

@@ -60,9 +60,9 @@ def _weigh_unit(view, unit, slots, m, own, stride, out):
     size, rows = stop - start, shifted(view.unit_rows, start)
     if size == 1:
         view.weigh(view.head, rows, 1, slots, m, own, stride, out)
-    elif ROWS_TOGETHER * size * size > view.n_before_cache:
+    elif size > 1 and ROWS_TOGETHER * size * size > view.n_before_cache:
         view.weigh_together(view.head, rows, size, slots, m, own, stride, out)
-    else:
+    elif size > 1:
         for j in range(m):
             if slots[j] == own[0]:
                 # The caller takes the unit out, and asks again.
