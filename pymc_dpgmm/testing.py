@@ -661,7 +661,7 @@ class Contract:
             absent = np.arange(self.n * self.d).reshape(self.n, self.d) % self.d == 0
             values = self.values.astype(np.float64)
             values[:, : self.d][absent] = np.nan
-            densities = np.exp(table.predictives(sums, 0, self.n, absent))
+            densities = np.exp(table.predictives(sums, np.arange(self.n), absent))
             self._assert_mean_densities(drawn, values, densities[:, 0])
 
     def _drawn_often(self, rng: np.random.Generator, n_draws: int) -> tuple[Table, Any, dict[str, Any]]:

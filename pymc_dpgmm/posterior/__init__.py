@@ -15,6 +15,7 @@ from pymc_dpgmm.posterior.impute import impute
 from pymc_dpgmm.posterior.log_likelihood import log_likelihood, sample_replicates
 from pymc_dpgmm.posterior.n_clusters import n_clusters
 from pymc_dpgmm.posterior.new_rows import sample_new_rows
+from pymc_dpgmm.posterior.new_units import new_units
 from pymc_dpgmm.posterior.point_partition import point_partition
 from pymc_dpgmm.posterior.predict import predict
 from pymc_dpgmm.posterior.sensitivity import sensitivity
@@ -41,6 +42,7 @@ __all__ = [
     "log_likelihood",
     "membership",
     "n_clusters",
+    "new_units",
     "partition_diagnostics",
     "point_partition",
     "predict",

@@ -139,7 +139,7 @@ def aligned_components(
     coords = draws.drawn.per_draw() | draws.drawn.coords()
     coords |= {dim: reference.names, "size": (dim, sizes), "reference": (draws.row, reference.named)}
     parameters = {key: by_chain(values) for key, values in drawn.items()}
-    aligned = _with_parameters(draws, (*each, dim), parameters, variables, coords)
+    aligned = with_parameters(draws, (*each, dim), parameters, variables, coords)
     return _of_their_own(aligned, dim) if reference.is_found else aligned
 
 
@@ -195,7 +195,7 @@ def row_parameters(
     parameters = {key: values.reshape(n_chains, len(taken), *values.shape[1:]) for key, values in drawn.items()}
     per_draw = draws.drawn.per_draw()
     coords = draws.drawn.coords() | per_draw | {"draw": per_draw["draw"][taken]}
-    return _with_parameters(draws, ("chain", "draw", draws.row), parameters, {}, coords)
+    return with_parameters(draws, ("chain", "draw", draws.row), parameters, {}, coords)
 
 
 def ragged_components(draws: Draws, rng: np.random.Generator) -> xr.Dataset:
@@ -213,10 +213,10 @@ def ragged_components(draws: Draws, rng: np.random.Generator) -> xr.Dataset:
         "size": ("component", found["size"]),
         "new_weight": (("chain", "draw"), draws.drawn.by_chain(new_weight)),
     }
-    return _with_parameters(draws, ("component",), parameters, variables, coords)
+    return with_parameters(draws, ("component",), parameters, variables, coords)
 
 
-def _with_parameters(
+def with_parameters(
     draws: Draws,
     dims: tuple[str, ...],
     parameters: Parameters,

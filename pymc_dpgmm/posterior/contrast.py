@@ -9,7 +9,8 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.posterior.arrays.predictions import Unknown, completed_rows, curves_given
+from pymc_dpgmm.posterior.arrays.new_rows import Unknown
+from pymc_dpgmm.posterior.arrays.predictions import completed_rows, curves_given
 from pymc_dpgmm.posterior.draws import checked_level, with_bands
 from pymc_dpgmm.posterior.predict import blocks_of, check_kind
 from pymc_dpgmm.posterior.protocol import Draws

@@ -103,7 +103,7 @@ def density(
         raise ValueError(f"known must be one row, got {question.n_rows}: dp.predict is for several")
     at = points_of(draws, view, x, chosen)
     rng = np.random.default_rng(random_seed)
-    found = densities_given(question.draws.numbers, question.new, at.values, probability, rng)
+    found = densities_given(question.draws.numbers, question.new, None, at.values, probability, rng)
     question.warn_of_few(found.effective_draws)
     result = at.result(found.mean[0], found.lower[0], found.upper[0], probability)
     return result.assign_attrs(effective_draws=float(found.effective_draws[0]))
@@ -117,6 +117,7 @@ def membership(
     *,
     given: Any = None,
     group: Any = None,
+    unit: Any = None,
     random_seed: Any = 0,
     model: pm.Model | None = None,
 ) -> xr.Dataset:
@@ -143,6 +144,8 @@ def membership(
         Covariates, exposure or trials of every row, see :func:`density`; with several views, a dict of such dicts.
     group : str or int, optional
         For rows in groups, the name of the group of the new rows. By default each is in a new group without rows.
+    unit : (m,) array_like, optional
+        For mixtures with units, the unit of each new row, see :func:`predict`: rows of one are in one cluster.
     random_seed : int or numpy.random.Generator
         Seed of the search for a point partition.
     model : pm.Model, optional
@@ -153,7 +156,8 @@ def membership(
     Dataset
         ``probability`` (new_row, cluster) and ``new_cluster`` (new_row,), which together sum to one for each row;
         ``log_density`` (new_row,), the log posterior predictive density of each row, NaN if a view has a power;
-        and the coordinate ``reference`` (n,). New rows of a pandas object keep their index.
+        and the coordinate ``reference`` (n,). New rows of a pandas object keep their index. With ``unit``, the
+        dimension is ``new_unit`` (U,), the names of the units, in place of ``new_row``.
 
     Raises
     ------
@@ -174,20 +178,21 @@ def membership(
     """
     draws = read_labelled(idata, name, model, group)
     draws.refuse_atoms("dp.membership")
-    question = read_question(draws, x, [], given)
+    question = read_question(draws, x, [], given, unit=unit)
     clusters = draws.reference(reference, random_seed)
-    members = membership_of(question.draws.numbers, question.new, clusters.labels)
+    rows, units, of, names = question.of_units()
+    members = membership_of(question.draws.numbers, rows, units, clusters.labels)
     is_density = all(view.is_density for view in question.draws.views)
     dim = draws.cluster_dim()
     return xr.Dataset(
         {
-            "probability": (("new_row", dim), members.probability),
-            "new_cluster": ("new_row", members.new_cluster),
-            "log_density": ("new_row", members.log_density if is_density else members.log_density * np.nan),
+            "probability": ((of, dim), members.probability),
+            "new_cluster": (of, members.new_cluster),
+            "log_density": (of, members.log_density if is_density else members.log_density * np.nan),
         },
         coords=draws.drawn.coords()
         | {
-            "new_row": question.row_names(),
+            of: names,
             dim: clusters.names,
             "reference": (draws.row, clusters.named),
         },

@@ -9,7 +9,8 @@ import xarray as xr
 
 from pymc_dpgmm.native.compiled import logger
 from pymc_dpgmm.posterior.arrays.dependence import mutual_information, relevance_of
-from pymc_dpgmm.posterior.arrays.predictions import Unknown, log_densities
+from pymc_dpgmm.posterior.arrays.new_rows import Unknown
+from pymc_dpgmm.posterior.arrays.predictions import log_densities
 from pymc_dpgmm.posterior.draws import checked_level, with_bands
 from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.protocol import Draws
@@ -28,6 +29,7 @@ def log_density(
     *,
     given: Mapping[str, Any] | None = None,
     group: Any = None,
+    unit: Any = None,
     model: pm.Model | None = None,
 ) -> xr.Dataset:
     """Return log posterior predictive densities of rows, and of each entry given the rest of its row.
@@ -41,14 +43,17 @@ def log_density(
         As in :func:`predict`.
     new : table, array_like or dict of these
         Rows, as in :func:`predict`. Entries that are missing are integrated out.
+    unit : (m,) array_like, optional
+        For mixtures with units, the unit of each row, see :func:`predict`.
 
     Returns
     -------
     Dataset
         ``row`` (new_row,), the log density of what is known of each row; ``entry`` (new_row, column), the log
-        density of each entry given all others of its row, NaN where it is missing. Columns of
-        :class:`DirichletMultinomial`, which has no densities of single entries, are left out. Densities of counts
-        and categories are probabilities.
+        density of each entry given all others of its row, NaN where it is missing. With ``unit``, both are given
+        the other rows of the unit too, and ``unit`` (new_unit,) is the log density of all of its rows together.
+        Columns of :class:`DirichletMultinomial`, which has no densities of single entries, are left out. Densities
+        of counts and categories are probabilities.
 
     Raises
     ------
@@ -69,14 +74,16 @@ def log_density(
     """
     draws = read_draws(idata, name, model, group)
     draws.refuse_atoms("dp.log_density")
-    question = read_question(draws, new, [], given)
-    numbers, views = question.draws.numbers, question.draws.views
+    question = read_question(draws, new, [], given, unit=unit)
+    numbers, views, units = question.draws.numbers, question.draws.views, question.units
     if not any(view.is_density for view in views):
         draws.refuse_powers("dp.log_density", views)
     blocks = [slice(start, start + _ROWS) for start in range(0, question.n_rows, _ROWS)]
 
     def log_p(rows: list[Unknown]) -> np.ndarray:
-        return np.concatenate([log_densities(numbers, [each.of_rows(block) for each in rows]) for block in blocks])
+        return np.concatenate(
+            [log_densities(numbers, *question._replace(new=rows).of_rows(block)) for block in blocks]
+        )
 
     of_known, of_entries = log_p(question.new), []
     asked: dict[str, list[int]] = {}
@@ -94,14 +101,19 @@ def log_density(
     names = list(draws.names_of_columns(asked).values())
     entries = np.array(of_entries).reshape(len(names), question.n_rows).T
     of_rows = of_known
-    if not all(view.is_density for view in views):
-        # They have no density of their own: all else is conditional on them.
-        pairs = zip(views, question.new, strict=True)
-        of_rows = of_known - log_p([each.unknown(v.d) if v.is_density else each for v, each in pairs])
-    return xr.Dataset(
+    # Views with a power have no density of their own: all else is conditional on them.
+    others = [each.unknown(v.d) if v.is_density else each for v, each in zip(views, question.new, strict=True)]
+    if units is not None or not all(view.is_density for view in views):
+        of_rows = of_known - log_p(others)
+    found = xr.Dataset(
         {"row": ("new_row", of_rows), "entry": (("new_row", "column"), entries)},
         coords={"new_row": question.row_names(), "column": names},
     )
+    if units is None:
+        return found
+    first = units.firsts(numbers.views)
+    alone = log_densities(numbers, others, units._replace(known=others))[first]
+    return found.assign(unit=("new_unit", of_known[first] - alone)).assign_coords(new_unit=question.unit_names)
 
 
 def has_single_entries(view: NamedView) -> bool:

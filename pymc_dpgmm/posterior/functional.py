@@ -166,5 +166,5 @@ def _of_column(
         raise ValueError(f"{column.name} has no distribution function in closed form")
     numbers, new = question.draws.numbers, question.new
     if what == "mass":
-        return masses_below(numbers, new, points, rng)[1][:, 0]
-    return column_quantiles(numbers, new, points, rng)[:, 0, :, 0]
+        return masses_below(numbers, new, None, points, rng)[1][:, 0]
+    return column_quantiles(numbers, new, None, points, rng)[:, 0, :, 0]

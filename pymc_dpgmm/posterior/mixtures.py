@@ -68,7 +68,7 @@ class FamilyDraws(Draws):
         lower, upper = np.quantile(of_draws, tails(probability), axis=0)
         return at.result(mean / len(of_draws), lower, upper, probability)
 
-    def new_rows(self, n_rows: int, given: Any, random_seed: Any) -> xr.Dataset:
+    def new_rows(self, n_rows: int, given: Any, units: Any, random_seed: Any) -> xr.Dataset:
         """Return new rows that are drawn jointly in every draw."""
         self.refuse_powers("dp.sample_new_rows")
         self.warn_of_covariates(given, "dp.sample_new_rows")
@@ -77,7 +77,7 @@ class FamilyDraws(Draws):
         clusters_of_rows = np.empty((n_draws, n_rows), dtype=np.int64)
         rows = [np.empty((n_draws, n_rows, view.d)) for view in self.views]
         for partition in self.numbers.partitions():
-            labels = partition.seats.seat(rng, n_rows)
+            labels = _seated(rng, partition, n_rows, units)
             n_new = max(int(labels.max()) + 1 - len(partition.sizes), 0)
             for clusters, rows_of_view, of_view in zip(partition.views, rows, covariates, strict=True):
                 drawn = clusters.draw_with_new(rng, n_new)
@@ -90,6 +90,19 @@ class FamilyDraws(Draws):
             clusters_of_rows[partition.draw] = labels if names is None else names[labels]
         cluster = {"cluster": (("chain", "draw", "new_row"), self.drawn.by_chain(clusters_of_rows))}
         return self.with_names(self.views, rows, np.arange(n_rows), cluster)
+
+
+def _seated(rng: np.random.Generator, partition: Partition, n_rows: int, units: Any) -> np.ndarray:
+    """Draw the clusters of new rows (m,) int64: one for all rows of a unit."""
+    if units is None:
+        return partition.seats.seat(rng, n_rows)
+    codes, label, _ = units
+    of_units, is_new = np.empty(len(label), dtype=np.int64), label < 0
+    of_units[~is_new] = partition.labels[label[~is_new]]
+    if is_new.any():
+        of_units[is_new] = partition.seats.seat(rng, int(is_new.sum()))
+    found: np.ndarray = of_units[codes]
+    return found
 
 
 class Recorded(NamedTuple):

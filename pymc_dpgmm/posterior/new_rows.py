@@ -9,9 +9,10 @@ import xarray as xr
 
 from pymc_dpgmm.posterior.predict import draws_of
 from pymc_dpgmm.posterior.protocol import Draws
-from pymc_dpgmm.posterior.questions import read_question
+from pymc_dpgmm.posterior.questions import read_question, read_units
 from pymc_dpgmm.posterior.reading import read_draws
 from pymc_dpgmm.tables.checks import check_count, is_sparse
+from pymc_dpgmm.tables.rows import Rows
 
 
 def sample_new_rows(
@@ -22,6 +23,7 @@ def sample_new_rows(
     known: Any = None,
     given: Mapping[str, Any] | None = None,
     group: Any = None,
+    unit: Any = None,
     random_seed: Any = None,
     model: pm.Model | None = None,
 ) -> xr.Dataset:
@@ -47,6 +49,9 @@ def sample_new_rows(
         Covariates, exposure or trials of every row, see :func:`density`; with several views, a dict of such dicts.
     group : str or int, optional
         For rows in groups, the name of the group of the new rows. By default it is a new group without rows.
+    unit : (m,) array_like, optional
+        For mixtures with units, the unit of each new row, see :func:`predict`: rows of one are in one cluster, and
+        drawn together. It stands for ``n_rows`` too.
     random_seed : int or numpy.random.Generator, optional
     model : pm.Model, optional
         Needed in the cases that :func:`component_draws` names, and for a :func:`DirichletProcess`.
@@ -80,18 +85,19 @@ def sample_new_rows(
     """
     draws = read_draws(idata, name, model, group)
     if known is None:
-        n_rows = 1 if n_rows is None else n_rows
+        n_rows = (1 if unit is None else len(unit)) if n_rows is None else n_rows
         check_count("n_rows", n_rows, 1)
-        return draws.new_rows(int(n_rows), given, random_seed)
+        units = None if unit is None else read_units(draws, unit, int(n_rows), Rows("the new rows"))
+        return draws.new_rows(int(n_rows), given, units, random_seed)
     if n_rows is not None:
         raise TypeError("sample_new_rows takes n_rows or known, not both")
     draws.refuse_atoms("sample_new_rows with known=")
-    return _completed(draws, known, given, np.random.default_rng(random_seed))
+    return _completed(draws, known, given, unit, np.random.default_rng(random_seed))
 
 
-def _completed(draws: Draws, known: Any, given: Any, rng: np.random.Generator) -> xr.Dataset:
+def _completed(draws: Draws, known: Any, given: Any, unit: Any, rng: np.random.Generator) -> xr.Dataset:
     """Return rows with their gaps drawn given all else."""
-    question = read_question(draws, known, None, given)
+    question = read_question(draws, known, None, given, unit=unit)
     gaps = [
         view
         for view, each in zip(question.draws.views, question.new, strict=True)

@@ -9,9 +9,9 @@ import xarray as xr
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
 from pymc_dpgmm.integration.internals.bars import Bar
+from pymc_dpgmm.posterior.arrays.new_rows import Units, Unknown
 from pymc_dpgmm.posterior.arrays.predictions import (
     Answer,
-    Unknown,
     column_quantiles,
     densities_given,
     draws_given,
@@ -45,6 +45,7 @@ def predict(
     kind: str = "mean",
     given: Mapping[str, Any] | None = None,
     group: Any = None,
+    unit: Any = None,
     x: Any = None,
     quantiles: Sequence[float] | None = None,
     below: Any = None,
@@ -91,6 +92,12 @@ def predict(
         views, a dict of such dicts.
     group : str or int, optional
         For rows in groups, the name of the group of the new rows. By default each is in a new group without rows.
+    unit : (m,) array_like, optional
+        For mixtures with units, the unit of each new row. What is known of all rows of a unit counts for each of
+        them: two visits of a new patient tell of the third. Entries that are known are the answer themselves, and
+        densities and probabilities are those of rows that lack the entry. Draws are those of the rows of a unit
+        together. A unit of the data is asked for by its own name, and is in its own cluster. Without ``unit``
+        each row is of a new unit.
     x : (g,) array_like, optional
         Points of a density, by default a grid over the range of the data.
     quantiles : sequence of float, in (0, 1), optional
@@ -160,7 +167,7 @@ def predict(
     if of is not None and not is_one_name(of) and not len(of):
         raise ValueError("of must name at least one column or view, or be left out for the columns that have gaps")
     have_levels = kind not in ("mean", "quantiles")
-    question = read_question(draws, new, of, given, fills_gaps=not is_of_one, with_levels=have_levels)
+    question = read_question(draws, new, of, given, fills_gaps=not is_of_one, with_levels=have_levels, unit=unit)
     check_kind(question, kind, below)
     check_count("n_draws", n_draws, 1)
     if kind != "draws":
@@ -236,26 +243,39 @@ def blocks_of(n_rows: int, numbers: int, progressbar: bool) -> Iterator[slice]:
             bar.advance(task, rows.stop - rows.start)
 
 
-def _blocks(question: Question, numbers: int, progressbar: bool) -> Iterator[list[Unknown]]:
-    """Yield the rows in blocks, where each row takes ``numbers`` numbers."""
+def _blocks(question: Question, numbers: int, progressbar: bool) -> Iterator[tuple[list[Unknown], Units | None]]:
+    """Yield the rows in blocks, where each row takes ``numbers`` numbers.
+
+    Rows of units come at once, and without those that have all that is asked for.
+    """
+    if question.units is not None:
+        yield question.of_rows(question.with_gaps())
+        return
     for rows in blocks_of(question.n_rows, numbers, progressbar):
-        yield [each.of_rows(rows) for each in question.new]
+        yield question.of_rows(rows)
 
 
 def _answers(
-    question: Question, numbers: int, progressbar: bool, answer: Callable[[list[Unknown]], Answer]
+    question: Question, numbers: int, progressbar: bool, answer: Callable[[list[Unknown], Units | None], Answer]
 ) -> Answer:
     """Return the answers for all rows, block by block."""
-    found = [answer(new) for new in _blocks(question, numbers, progressbar)]
-    return Answer(*(np.concatenate(each) for each in zip(*found, strict=True)))
+    found = [answer(*rows) for rows in _blocks(question, numbers, progressbar)]
+    return Answer(*(_of_all(question, np.concatenate(each)) for each in zip(*found, strict=True)))
+
+
+def _of_all(question: Question, found: np.ndarray) -> np.ndarray:
+    """Return answers (k, ...) of the rows that have gaps as those of all rows: NaN for the others."""
+    every = np.full((question.n_rows, *found.shape[1:]), np.nan)
+    every[question.with_gaps()] = found
+    return every
 
 
 def means_of(question: Question, probability: float, rng: np.random.Generator, progressbar: bool) -> xr.Dataset:
     """Return expected entries, with bands of the conditional mean."""
     numbers = question.draws.numbers
 
-    def answer(new: list[Unknown]) -> Answer:
-        return means_given(numbers, new, probability, rng)
+    def answer(new: list[Unknown], units: Units | None) -> Answer:
+        return means_given(numbers, new, units, probability, rng)
 
     found = _answers(question, numbers.n_draws * len(question.columns), progressbar, answer)
     is_known = ~np.isnan(question.known)
@@ -287,6 +307,11 @@ def _with_rows(question: Question, result: xr.Dataset, effective: np.ndarray) ->
     return result.assign_coords(new_row=question.row_names())
 
 
+def _with_gaps(question: Question, result: xr.Dataset) -> xr.Dataset:
+    """Leave out rows of units that have what is asked for."""
+    return result if question.units is None else result.isel(new_row=question.with_gaps())
+
+
 def _draws(question: Question, rng: np.random.Generator, progressbar: bool) -> xr.Dataset:
     numbers = question.draws.numbers
     values, effective = draws_of(question, numbers.n_draws, rng, progressbar)
@@ -308,8 +333,10 @@ def draws_of(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return ``n`` draws of each row, or what they are summed up to, (..., m, q), and the worth of the draws."""
     found, effective = [], []
-    for new in _blocks(question, n * len(question.columns), progressbar):
-        values, worth = draws_given(question.draws.numbers, new, n, rng)
+    blocks = _blocks(question, n * len(question.columns), progressbar)
+    # Rows of a unit are drawn together, also those that are known.
+    for rows in blocks if question.units is None else [(question.new, question.units)]:
+        values, worth = draws_given(question.draws.numbers, *rows, n, rng)
         found.append(summed_up(values))
         effective.append(worth)
     values = np.concatenate(found, axis=1)
@@ -348,10 +375,11 @@ def _with_limits(
         return found
     numbers, shape = question.draws.numbers, found["quantiles"].shape
     limits = [
-        np.quantile(column_quantiles(numbers, new, levels, rng), tails(probability), axis=0).swapaxes(1, 2)
-        for new in _blocks(question, numbers.n_draws * len(levels) * len(question.columns), progressbar)
+        np.quantile(column_quantiles(numbers, *rows, levels, rng), tails(probability), axis=0).swapaxes(1, 2)
+        for rows in _blocks(question, numbers.n_draws * len(levels) * len(question.columns), progressbar)
     ]
-    for key, values in zip(("lower", "upper"), np.concatenate(limits, axis=2), strict=True):
+    every = _of_all(question, np.moveaxis(np.concatenate(limits, axis=2), 2, 0))
+    for key, values in zip(("lower", "upper"), np.moveaxis(every, 0, 2), strict=True):
         known = np.where(np.isnan(question.known), values, question.known)
         found[key] = (found["quantiles"].dims, known.reshape(shape))
     found.attrs["probability"] = probability
@@ -366,15 +394,16 @@ def _below(
     limits = checked_points("below", below, "a finite number or several, of shape (g,)")
     points = np.atleast_1d(limits)
 
-    def answer(new: list[Unknown]) -> Answer:
-        return probabilities_below(numbers, new, points, probability, rng)
+    def answer(new: list[Unknown], units: Units | None) -> Answer:
+        return probabilities_below(numbers, new, units, points, probability, rng)
 
     found = _answers(question, numbers.n_draws * len(points), progressbar, answer)
     dims, coords = (("new_row", "below"), {"below": limits}) if limits.ndim else (("new_row",), {})
     shape = question.n_rows, *limits.shape
     values = {key: (dims, getattr(found, key).reshape(shape)) for key in ("mean", "lower", "upper")}
     attrs = {"probability": probability, "column": column.name}
-    return _with_rows(question, xr.Dataset(values, coords=coords, attrs=attrs), found.effective_draws)
+    result = _with_rows(question, xr.Dataset(values, coords=coords, attrs=attrs), found.effective_draws)
+    return _with_gaps(question, result)
 
 
 def densities_of(
@@ -384,14 +413,15 @@ def densities_of(
     (column,), numbers = question.columns, question.draws.numbers
     points, shown = _points(column, x, numbers.n_draws)
 
-    def answer(new: list[Unknown]) -> Answer:
-        return densities_given(numbers, new, points[:, None], probability, rng)
+    def answer(new: list[Unknown], units: Units | None) -> Answer:
+        return densities_given(numbers, new, units, points[:, None], probability, rng)
 
     found = _answers(question, numbers.n_draws * len(points), progressbar, answer)
     dim = "category" if kind == "probability" else "x"
     values = {key: (("new_row", dim), getattr(found, key)) for key in ("mean", "lower", "upper")}
     attrs = {"probability": probability, "column": column.name}
-    return _with_rows(question, xr.Dataset(values, coords={dim: shown}, attrs=attrs), found.effective_draws)
+    result = xr.Dataset(values, coords={dim: shown}, attrs=attrs)
+    return _with_gaps(question, _with_rows(question, result, found.effective_draws))
 
 
 def _points(column: Column, x: Any, n_draws: int) -> tuple[np.ndarray, np.ndarray]:

@@ -247,7 +247,7 @@ class ProcessDraws(MixtureDraws):
             self._idata, self._model, self.drawn, self._prior, self._records, views, numbers, self._every_view
         )
 
-    def new_rows(self, n_rows: int, given: Any, random_seed: Any) -> xr.Dataset:
+    def new_rows(self, n_rows: int, given: Any, units: Any, random_seed: Any) -> xr.Dataset:
         """Return parameters of new rows."""
         process, rng = self._process("sample_new_rows"), np.random.default_rng(random_seed)
         n_draws = self.numbers.n_draws

@@ -77,8 +77,11 @@ class Draws:
         """Return the result of :func:`pymc_dpgmm.density` with nothing known of the row."""
         raise NotImplementedError
 
-    def new_rows(self, n_rows: int, given: Any, random_seed: Any) -> xr.Dataset:
-        """Return the result of :func:`pymc_dpgmm.sample_new_rows` with nothing known of the rows."""
+    def new_rows(self, n_rows: int, given: Any, units: Any, random_seed: Any) -> xr.Dataset:
+        """Return the result of :func:`pymc_dpgmm.sample_new_rows` with nothing known of the rows.
+
+        ``units`` are those of the rows, as ``read_units`` of ``questions.py`` returns them, or None.
+        """
         raise NotImplementedError
 
     def log_likelihood(self, name: str, random_seed: Any) -> tuple[np.ndarray, str, dict[str, Any]]:

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_dpgmm.families import BASE_MEASURES
-from pymc_dpgmm.posterior.arrays.predictions import Unknown
+from pymc_dpgmm.posterior.arrays.new_rows import Units, Unknown
 from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.protocol import Draws
 from pymc_dpgmm.tables.checks import is_sparse, listed
 from pymc_dpgmm.tables.names import as_text, coordinates, plain_names
-from pymc_dpgmm.tables.reading import columns_as_frame, read_table
+from pymc_dpgmm.tables.reading import columns_as_frame, factorized, read_table
 from pymc_dpgmm.tables.rows import Rows
 from pymc_dpgmm.tables.table import Table
 
@@ -84,6 +84,10 @@ class Question(NamedTuple):
         Whether the user asked for one column by its name.
     knows_asked : list of str
         Columns that are asked for by their names, and have entries that are therefore not used.
+    units : Units, optional
+        The units of the rows, where rows of one are asked about together.
+    unit_names : array, optional
+        Their names.
     """
 
     draws: Draws
@@ -93,6 +97,8 @@ class Question(NamedTuple):
     rows: Rows
     is_single: bool
     knows_asked: list[str]
+    units: Units | None = None
+    unit_names: np.ndarray | None = None
 
     @property
     def n_rows(self) -> int:
@@ -105,11 +111,14 @@ class Question(NamedTuple):
         some.numbers = self.draws.numbers.at_most(n_draws)
         return self._replace(draws=some)
 
-    def warn_of_few(self, effective: np.ndarray) -> None:
-        """Warn of rows for which few draws are left, of so many of equal weight as are given (m,)."""
+    def warn_of_few(self, effective: np.ndarray, names: np.ndarray | None = None) -> None:
+        """Warn of rows for which few draws are left, of so many of equal weight as are given (m,).
+
+        ``names`` are those of the rows, or of units in their place.
+        """
         few = np.flatnonzero(effective < _FEW_DRAWS)
         if len(few) and self.draws.numbers.n_draws >= 4 * _FEW_DRAWS:
-            names = self.row_names()[few]
+            names = (self.row_names() if names is None else names)[few]
             warnings.warn(
                 f"the known entries of the rows {listed(names.tolist())} are so unusual that only few draws of "
                 "the posterior have clusters for them (see effective_draws): check these rows, or take more draws",
@@ -121,6 +130,26 @@ class Question(NamedTuple):
         """Return the coordinates of the rows."""
         return np.arange(self.n_rows) if self.rows.names is None else coordinates(self.rows.names)
 
+    def with_gaps(self) -> np.ndarray:
+        """Return the numbers of the rows that lack an entry that is asked for; without units all rows."""
+        if self.units is None:
+            return np.arange(self.n_rows)
+        lacking = [
+            np.isnan(each.values[:, each.asked]).any(axis=1) for each in self.units.known if len(each.asked)
+        ]
+        return np.flatnonzero(np.any(lacking, axis=0))
+
+    def of_rows(self, rows: Any) -> tuple[list[Unknown], Units | None]:
+        """Return some of the rows, of whose units as much is known as of all."""
+        units = None if self.units is None else self.units.of_rows(rows)
+        return [each.of_rows(rows) for each in self.new], units
+
+    def of_units(self) -> tuple[list[Unknown], Units | None, str, np.ndarray]:
+        """Return one row of each unit, or all rows, and the name and coordinates of their dimension."""
+        if self.units is None or self.unit_names is None:
+            return self.new, None, "new_row", self.row_names()
+        return *self.of_rows(self.units.firsts(self.draws.numbers.views)), "new_unit", self.unit_names
+
 
 def read_question(
     draws: Draws,
@@ -131,6 +160,7 @@ def read_question(
     fills_gaps: bool = True,
     with_levels: bool = True,
     keep: Collection[str] = (),
+    unit: Any = None,
 ) -> Question:
     """Read new rows, and the columns that are asked for.
 
@@ -149,6 +179,8 @@ def read_question(
         Whether columns of categories are asked for by default, which have no mean and no quantiles.
     keep : collection of str
         Views that are part of the question though nothing may be known of them.
+    unit : (m,) array_like, optional
+        The unit of each row.
 
     Raises
     ------
@@ -169,6 +201,9 @@ def read_question(
     for view in draws.views:
         if view.name not in entries:
             entries[view.name] = np.full((n_rows, view.d), np.nan)
+    units = None if unit is None else read_units(draws, unit, n_rows, rows)
+    if units is not None:
+        _keep_one_row(draws, entries, units[0], units[2])
     asked = draws.chosen_columns(of) if of is not None else _missing(draws, entries, given, with_levels)
     if not asked and of is None:
         if _missing(draws, entries, given, with_levels=True):
@@ -185,6 +220,8 @@ def read_question(
     known = np.full((n_rows, len(names)), np.nan)
     used: list[NamedView] = []
     questions: list[Unknown] = []
+    # What rows of a unit know of each other: entries of columns that are asked for too.
+    every: list[Unknown] = []
     columns: list[Column] = []
     knows_asked: list[str] = []
     for view in draws.views:
@@ -197,7 +234,7 @@ def read_question(
                     "these rows out, or pass them as an array"
                 )
         else:
-            if fills_gaps and of is None:
+            if fills_gaps and (of is None or units is not None):
                 known[:, len(columns) : len(columns) + len(positions)] = values[:, positions]
             else:
                 values = np.array(values)
@@ -208,17 +245,83 @@ def read_question(
                 continue
         columns += [Column(view, j, names[view.name, j]) for j in positions]
         used.append(view)
-        complete = view.complete(values, draws.given_of(view, given), rows, is_asked=bool(positions))
-        questions.append(Unknown(complete, np.array(positions, dtype=int)))
+        of_units = [] if units is None else [(entries[view.name], every)]
+        for entries_of_view, found in [(values, questions), *of_units]:
+            complete = view.complete(entries_of_view, draws.given_of(view, given), rows, is_asked=bool(positions))
+            found.append(Unknown(complete, np.array(positions, dtype=int)))
     if not used:
         # Nothing is known at all: the clusters have their weights.
         view = next((view for view in draws.views if _is_complete(draws, view, given)), draws.views[0])
         used.append(view)
         values = view.complete(entries[view.name], draws.given_of(view, given), rows, is_asked=False)
-        questions.append(Unknown(values, np.array([], dtype=int)))
+        every = questions = [Unknown(values, np.array([], dtype=int))]
     _warn_of_offsets(used)
     some = draws.of_views([view.name for view in used])
-    return Question(some, questions, columns, known, rows, draws.asks_for_one(of), knows_asked)
+    question = Question(some, questions, columns, known, rows, draws.asks_for_one(of), knows_asked)
+    if units is None:
+        return question
+    codes, label, of_data = units
+    return question._replace(units=Units(codes, label, every, codes, np.arange(n_rows)), unit_names=of_data)
+
+
+def read_units(draws: Draws, unit: Any, n_rows: int, rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Read the unit of each of m new rows.
+
+    Returns
+    -------
+    codes : (m,) int64 array
+    label : (U,) int64 array
+        Which label of the data each unit has; -1 for a new one.
+    names : (U,) array
+
+    Raises
+    ------
+    NotImplementedError, ValueError
+        If the mixture has no units, or there is not one name for each row.
+    """
+    draws.refuse_atoms("a question with unit=")
+    if all(view.unit is None for view in draws.data_views):
+        raise ValueError(
+            f"unit= is for mixtures that have units, and each row of {draws.name} is in a cluster by itself: pass "
+            f"unit= to the mixture too, or leave it out here"
+        )
+    entries = np.asarray(rows.entries("unit", unit, "every row belongs to a unit"))
+    if entries.shape != (n_rows,):
+        raise ValueError(f"unit must have one entry for each new row, shape ({n_rows},), got {entries.shape}")
+    codes, names = factorized("unit", entries)
+    labels, dim = draws.drawn.labels, draws.row
+    of_data = labels[dim].to_numpy() if dim in labels.coords else np.arange(draws.drawn.n)
+    places = {as_text(name): i for i, name in enumerate(of_data.tolist())}
+    label = np.array([places.get(as_text(name), -1) for name in coordinates(names).tolist()])
+    return codes.astype(np.int64), label, coordinates(names)
+
+
+def _keep_one_row(draws: Draws, entries: dict[str, Any], codes: np.ndarray, names: np.ndarray) -> None:
+    """Keep one row of each unit in views that have one, where rows of a unit are alike there.
+
+    Raises
+    ------
+    ValueError
+        If they are not.
+    """
+    for view in draws.data_views:
+        values = entries[view.name]
+        if view.unit is not None:
+            continue
+        if is_sparse(values):
+            raise NotImplementedError(
+                f"{view.name} is a sparse matrix with one row for each unit: leave out unit="
+            )
+        values = entries[view.name] = np.array(values)
+        known = ~np.isnan(values).all(axis=1)
+        for unit, name in enumerate(names):
+            of_unit = np.flatnonzero(known & (codes == unit))
+            if len(np.unique(values[of_unit], axis=0)) > 1:
+                raise ValueError(
+                    f"{view.name} has one row for each unit, and the rows of {name} differ there: give it in one "
+                    "row of the unit, and leave gaps in the others"
+                )
+            values[of_unit[1:]] = np.nan
 
 
 def _warn_of_offsets(views: Sequence[NamedView]) -> None:

@@ -450,14 +450,15 @@ covariance_of_means concentration directions
 NO_ROWS = set(OTHERS.split())
 # Those after sampling that have entries for rows: `x`, `given`, `group`, `reference`, `partition` and `observed`.
 AFTERWARDS = {
-    "membership": {"x", "given", "group", "reference"},
+    "membership": {"x", "given", "group", "unit", "reference"},
     "density": {"x", "known", "given", "group"},
     "plot_density": {"x", "given", "group"},
-    "sample_new_rows": {"known", "given", "group"},
+    "sample_new_rows": {"known", "given", "group", "unit"},
+    "new_units": {"known", "given", "group", "unit", "log_likelihood"},
     "component_draws": {"group"},
-    "predict": {"new", "given", "group"},
+    "predict": {"new", "given", "group", "unit"},
     "plot_predict": {"new", "given", "group"},
-    "log_density": {"new", "given", "group"},
+    "log_density": {"new", "given", "group", "unit"},
     "contrast": {"baseline", "changed", "given", "given_changed", "group"},
     "dependence": {"group"},
     "relevance": {"group"},

@@ -1,5 +1,6 @@
 """Draws of a mixture as arrays, and the posterior of cluster parameters given the partition of each draw."""
 
+import copy
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
@@ -171,6 +172,7 @@ class Clusters:
         self.view, self.family, self._component = table.view, table.family, table.family.component
         self._table, self._params, self._origin = table, table.table.shifted, table.table.origin
         self._sums = type(sums)(*(field.copy() for field in sums))
+        self._lacks_a_row = False
 
     def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Draw the parameters of all clusters: arrays (K, ...)."""
@@ -193,6 +195,7 @@ class Clusters:
     def predictive(self) -> dict[str, np.ndarray]:
         """Return the parameters of the predictive of all clusters and of a new one: arrays (K + 1, ...)."""
         assert self.family.predictive is not None
+        self._refuse_lacking()
         return self._component.restore(self.family.predictive(self._params, self._sums), self._origin)
 
     def draw_unknown(self, rng: np.random.Generator, labels: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -244,13 +247,68 @@ class Clusters:
         values[:, : self.view.d][absent] = np.nan
         return values
 
-    def log_predictives(self) -> np.ndarray:
-        """Return log predictive densities of the new rows in each cluster, and in a new cluster: (m, K + 1).
+    def log_predictives(self, rows: np.ndarray | None = None) -> np.ndarray:
+        """Return log predictive densities of new rows in each cluster, and in a new cluster: (m, K + 1).
 
-        They are multiplied by the view's power.
+        They are multiplied by the view's power. ``rows`` (m,) are numbers of new rows, by default all of them.
         """
+        self._refuse_lacking()
         data = self._table
-        return data.table.predictives(self._sums, data.n_rows, data.n_new, data.all_absent)
+        chosen = np.arange(data.n_new) if rows is None else rows
+        return data.table.predictives(self._sums, data.n_rows + chosen, data.all_absent)
+
+    def joined(self, rows: np.ndarray, last: np.ndarray) -> tuple["Clusters", np.ndarray]:
+        """Return clusters which new rows (m,) have joined, each and a new one, and log densities of the rows.
+
+        The densities are those of all rows together, (K + 1,), multiplied by the view's power. ``last``, a row
+        with gaps or none, is among these but joins no sums: what follows it has no closed form.
+        """
+        data, other = self._table, self
+        log_p = np.zeros(len(self._sums.n))
+        if len(rows):
+            other = copy.copy(self)
+            other._sums, log_p = data.table.joined(self._sums, data.n_rows + rows)
+        if len(last):
+            log_p = log_p + other.log_predictives(last)[0]
+            other = copy.copy(other)
+            other._lacks_a_row = True
+        return other, log_p
+
+    def _refuse_lacking(self) -> None:
+        """Raise NotImplementedError if a row with gaps is known, but not in the sums."""
+        if self._lacks_a_row:
+            raise NotImplementedError(
+                f"given a row of {self.view.name} with gaps, {self.family.title} has no closed form for other "
+                "rows of its unit: ask for kind='draws', or leave that row out"
+            )
+
+    def draw_of(
+        self, rng: np.random.Generator, labels: np.ndarray, known: np.ndarray, rows: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Draw parameters of clusters, K being a new one, for each of some labels (m,): arrays (m, ...).
+
+        They are drawn given one new row (1, c), whose number is in ``rows``, or no row where this is empty.
+        """
+        self._refuse_lacking()
+        clusters, absent = self, self._table.absent
+        if absent is not None and absent[rows].any():
+            # Its gaps are drawn first. Then it joins the cluster, and parameters are drawn given all of it.
+            values = np.repeat(known, len(labels), axis=0)
+            values[:, : self.view.d] = self.draw_unknown(rng, labels, values)
+            sums = [self._with_row(int(rows[0]), row, label) for row, label in zip(values, labels, strict=True)]
+            chosen = type(self._sums)(*(np.concatenate(fields) for fields in zip(*sums, strict=True)))
+        else:
+            clusters, _ = self.joined(rows, rows[:0])
+            chosen = type(self._sums)(*(field[labels] for field in clusters._sums))
+        return self._component.restore(self._component.draw(rng, self._params, chosen), self._origin)
+
+    def _with_row(self, row: int, values: np.ndarray, label: int) -> Any:
+        """Return the sums of one cluster, which a new row that is ``values`` (c,) has joined."""
+        data = self._table
+        origin = () if self._origin is None else (self._origin,)
+        data.table.rows[data.n_rows + row] = self.family.represent(data.table.params, values[None], *origin)[0][0]
+        own = type(self._sums)(*(field[label : label + 1] for field in self._sums))
+        return data.table.joined(own, np.array([data.n_rows + row]))[0]
 
 
 class Measure(NamedTuple):
@@ -276,6 +334,16 @@ class Partition(NamedTuple):
     sizes: np.ndarray
     seats: Seats
     views: list[Clusters]
+
+    def log_probabilities(self) -> np.ndarray:
+        """Return the log probabilities that one more row joins each cluster or a new one: (K + 1,)."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.seats.probabilities())
+
+    def log_weights(self, measure: Measure) -> np.ndarray:
+        """Return the log weights of all clusters under a draw of the mixing measure: (G, K + J)."""
+        with np.errstate(divide="ignore"):
+            return np.log(measure.weights)
 
     def draw_measure(self, rng: np.random.Generator, *, of_groups: bool = False) -> Measure:
         """Draw the mixing measure from its posterior given the partition.
@@ -388,6 +456,7 @@ class DrawTable:
         self.view, self.family, self._new = view, view.family, new
         self.n_rows, self.n_new = 0, 0 if new is None else new.shape[0]
         self.values: Any = None
+        # Missing entries of all rows, and of the new ones, where the family needs masks.
         self.all_absent: np.ndarray | None = None
         self.absent: np.ndarray | None = None
         self.table: Any = None

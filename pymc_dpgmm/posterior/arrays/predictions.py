@@ -12,7 +12,8 @@ the density of x in each, which makes everything conditional on x as well:
 such as the regression curve :math:`E_G(u \mid x)`, whose posterior is conditional on the data alone: its weights
 and parameters are drawn, as for the bands of a density.
 
-Each new row is treated separately, as the next row after the data.
+Each new row is treated separately, as the next row after the data. With units, a new row is treated together with
+what is known of the other rows of its unit, see :mod:`pymc_dpgmm.posterior.arrays.new_rows`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,40 +24,9 @@ import numpy as np
 from scipy.special import logsumexp, softmax
 
 from pymc_dpgmm.families.contract.component import Drawn
-from pymc_dpgmm.posterior.arrays.mixtures import DrawNumbers, Measure, Partition, ViewDraws
+from pymc_dpgmm.posterior.arrays.mixtures import DrawNumbers, Partition, ViewDraws
+from pymc_dpgmm.posterior.arrays.new_rows import GivenPartition, NewRows, Units, Unknown
 from pymc_dpgmm.posterior.arrays.partitions import shared_rows, shares_of_reference
-from pymc_dpgmm.tables.checks import is_sparse
-
-
-class Unknown(NamedTuple):
-    """New rows in one view, and what is asked of them.
-
-    Parameters
-    ----------
-    values : (m, c) array or sparse matrix
-        NaN where an entry is unknown, with columns for what is given.
-    asked : (q,) integer array
-        The columns that are asked for. Of densities, all of their entries are NaN.
-    """
-
-    values: Any
-    asked: np.ndarray
-
-    def rows_with_known(self, d: int) -> np.ndarray:
-        """Return the rows (indices) that have known entries among their ``d`` columns."""
-        if is_sparse(self.values):
-            return np.arange(self.values.shape[0])
-        return np.flatnonzero(~np.isnan(self.values[:, :d]).all(axis=1))
-
-    def unknown(self, d: int) -> "Unknown":
-        """Return these rows with nothing known of their ``d`` columns."""
-        values = np.full(self.values.shape, np.nan) if is_sparse(self.values) else self.values.copy()
-        values[:, :d] = np.nan
-        return self._replace(values=values)
-
-    def of_rows(self, rows: Any) -> "Unknown":
-        """Return what is known of some of the rows."""
-        return self._replace(values=self.values[rows])
 
 
 class Answer(NamedTuple):
@@ -76,49 +46,12 @@ class Answer(NamedTuple):
     effective_draws: np.ndarray
 
 
-class _Rows:
-    """New rows, of which each view has those where it knows something."""
-
-    def __init__(self, views: Sequence[ViewDraws], new: Sequence[Unknown]) -> None:
-        self.new, self.n_rows = new, new[0].values.shape[0]
-        self.known = [each.rows_with_known(view.d) for view, each in zip(views, new, strict=True)]
-        self.values = [
-            each.values[rows] if len(rows) else None for each, rows in zip(new, self.known, strict=True)
-        ]
-
-    def log_joint(self, partition: Partition, without: int | None = None) -> np.ndarray:
-        """Return log probabilities of each cluster and the known entries, (m, K + 1), parameters integrated out.
-
-        ``without`` is the number of a view that is left out.
-        """
-        with np.errstate(divide="ignore"):
-            total = np.repeat(np.log(partition.seats.probabilities())[None], self.n_rows, axis=0)
-        for v, (clusters, rows) in enumerate(zip(partition.views, self.known, strict=True)):
-            if v != without and len(rows):
-                total[rows] += clusters.log_predictives()
-        return total
-
-    def log_joint_given(self, partition: Partition, measure: Measure, without: int | None = None) -> np.ndarray:
-        """Return the log densities given weights and parameters: (m, K + J)."""
-        with np.errstate(divide="ignore"):
-            total = np.repeat(np.log(measure.weights), self.n_rows, axis=0)
-        for v, (clusters, rows) in enumerate(zip(partition.views, self.known, strict=True)):
-            if v != without and len(rows) and not clusters.view.is_density:
-                # Its parameters are integrated out in the density that has the power.
-                log_p = clusters.log_predictives()
-                n_new = total.shape[1] - log_p.shape[1] + 1
-                total[rows] += np.hstack([log_p[:, :-1], np.repeat(log_p[:, -1:], n_new, axis=1)])
-            elif v != without and len(rows):
-                total[rows] += clusters.log_densities(measure.drawn[v], self.values[v])
-        return total
-
-
-def log_densities(mixture: DrawNumbers, new: Sequence[Unknown]) -> np.ndarray:
-    """Return log posterior predictive densities of what is known of each row: (m,)."""
-    rows = _Rows(mixture.views, new)
-    total = np.full(rows.n_rows, -np.inf)
-    for partition in mixture.partitions(rows.values):
-        total = np.logaddexp(total, logsumexp(rows.log_joint(partition), axis=1))
+def log_densities(mixture: DrawNumbers, new: Sequence[Unknown], units: Units | None = None) -> np.ndarray:
+    """Return log posterior predictive densities of what is known of each row, and the rest of its unit: (m,)."""
+    every = NewRows(mixture.views, new, units)
+    total = np.full(every.n_rows, -np.inf)
+    for (_, at), partition, rows in every.draws(mixture):
+        total[at] = np.logaddexp(total[at], logsumexp(rows.log_joint(partition), axis=1))
     return total - np.log(mixture.n_draws)
 
 
@@ -130,12 +63,14 @@ class Membership(NamedTuple):
     log_density: np.ndarray
 
 
-def membership_of(mixture: DrawNumbers, new: Sequence[Unknown], reference: np.ndarray) -> Membership:
+def membership_of(
+    mixture: DrawNumbers, new: Sequence[Unknown], units: Units | None, reference: np.ndarray
+) -> Membership:
     """Return the probabilities that m new rows belong to the clusters of a reference (n,), given what is known."""
-    n_clusters, rows = int(reference.max()) + 1, _Rows(mixture.views, new)
+    n_clusters, every = int(reference.max()) + 1, NewRows(mixture.views, new, units)
     # Draws condition on the data alone. Weights by the density of the new row make them condition on it too.
-    total = np.full((rows.n_rows, n_clusters + 1), -np.inf)
-    for partition in mixture.partitions(rows.values):
+    total = np.full((every.n_rows, n_clusters + 1), -np.inf)
+    for (_, at), partition, rows in every.draws(mixture):
         n_drawn = len(partition.sizes)
         shares = np.zeros((n_drawn + 1, n_clusters + 1))
         shares[:-1, :-1] = shares_of_reference(shared_rows(partition.labels, n_drawn, reference, n_clusters))
@@ -143,7 +78,8 @@ def membership_of(mixture: DrawNumbers, new: Sequence[Unknown], reference: np.nd
         log_joint = rows.log_joint(partition)
         with np.errstate(divide="ignore"):
             largest = log_joint.max(axis=1, keepdims=True)
-            total = np.logaddexp(total, largest + np.log(np.exp(log_joint - largest) @ shares))
+            log_shares = largest + np.log(np.exp(log_joint - largest) @ shares)
+        total[at] = np.logaddexp(total[at], log_shares)
     log_density = logsumexp(total, axis=1)
     probability = np.exp(total - log_density[:, None])
     return Membership(probability[:, :-1], probability[:, -1], log_density - np.log(mixture.n_draws))
@@ -170,13 +106,17 @@ def _answer(log_known: np.ndarray, means: np.ndarray, curves: np.ndarray, probab
 
 
 def means_given(
-    mixture: DrawNumbers, new: Sequence[Unknown], probability: float, rng: np.random.Generator
+    mixture: DrawNumbers,
+    new: Sequence[Unknown],
+    units: Units | None,
+    probability: float,
+    rng: np.random.Generator,
 ) -> Answer:
     """Return means of what is asked given what is known, with bands of the conditional mean: (m, q).
 
     ``q`` are the columns asked for in all views, one view after the other.
     """
-    rows = _Rows(mixture.views, new)
+    every = NewRows(mixture.views, new, units)
     # Which of the columns that are asked for are directions: (q,).
     circular = np.concatenate(
         [
@@ -184,18 +124,18 @@ def means_given(
             for view, each in zip(mixture.views, new, strict=True)
         ]
     )
-    log_known = np.empty((mixture.n_draws, rows.n_rows))
+    log_known = np.empty((mixture.n_draws, every.n_rows))
     kind = np.complex128 if circular.any() else np.float64
-    means, curves = (np.empty((mixture.n_draws, rows.n_rows, len(circular)), dtype=kind) for _ in range(2))
-    for s, partition in enumerate(mixture.partitions(rows.values)):
+    means, curves = (np.empty((mixture.n_draws, every.n_rows, len(circular)), dtype=kind) for _ in range(2))
+    for at, partition, rows in every.draws(mixture):
         log_joint = rows.log_joint(partition)
-        log_known[s] = logsumexp(log_joint, axis=1)
+        log_known[at] = logsumexp(log_joint, axis=1)
         predictives = [
             clusters.predictive() if len(each.asked) else {}
             for clusters, each in zip(partition.views, new, strict=True)
         ]
-        means[s] = _mean_over_clusters(log_joint, _means(partition, new, predictives))
-        curves[s] = _curves_of(partition, rows, rng)
+        means[at] = _mean_over_clusters(log_joint, _means(partition, rows.new, predictives))
+        curves[at] = _curves_of(partition, rows, rng)
     found = _answer(log_known, means.real, curves.real, probability)
     if not circular.any():
         return found
@@ -214,10 +154,10 @@ def curves_given(mixture: DrawNumbers, new: Sequence[Unknown], rng: np.random.Ge
 
     What is drawn does not depend on the rows.
     """
-    rows = _Rows(mixture.views, new)
-    curves = np.empty((mixture.n_draws, rows.n_rows, sum(len(each.asked) for each in new)))
-    for s, partition in enumerate(mixture.partitions(rows.values)):
-        curves[s] = _curves_of(partition, rows, rng)
+    every = NewRows(mixture.views, new)
+    curves = np.empty((mixture.n_draws, every.n_rows, sum(len(each.asked) for each in new)))
+    for at, partition, rows in every.draws(mixture):
+        curves[at] = _curves_of(partition, rows, rng)
     return curves
 
 
@@ -228,9 +168,8 @@ def completed_rows(
 
     Each view has (n_each * m, d), the m rows over and over.
     """
-    rows = _Rows(mixture.views, new)
     values = [np.tile(each.values, (n_each, 1)) for each in new]
-    for partition in mixture.partitions(rows.values):
+    for _, partition, rows in NewRows(mixture.views, new).draws(mixture):
         measure = partition.draw_measure(rng)
         sums = np.cumsum(softmax(rows.log_joint_given(partition, measure), axis=1), axis=1)
         u = rng.random((n_each, rows.n_rows)) * sums[:, -1]
@@ -241,7 +180,7 @@ def completed_rows(
         ]
 
 
-def _curves_of(partition: Partition, rows: _Rows, rng: np.random.Generator) -> np.ndarray:
+def _curves_of(partition: Partition | GivenPartition, rows: NewRows, rng: np.random.Generator) -> np.ndarray:
     """Return expected entries of what is asked under a draw of the random measure: (m, q)."""
     measure = partition.draw_measure(rng)
     log_joint = rows.log_joint_given(partition, measure)
@@ -261,7 +200,9 @@ def tails(probability: float) -> list[float]:
     return [0.5 - 0.5 * probability, 0.5 + 0.5 * probability]
 
 
-def _means(partition: Partition, new: Sequence[Unknown], parameters: Sequence[Drawn]) -> np.ndarray:
+def _means(
+    partition: Partition | GivenPartition, new: Sequence[Unknown], parameters: Sequence[Drawn]
+) -> np.ndarray:
     """Return the means of what is asked in all clusters, (m or 1, K, q), from the parameters in each view."""
     found = []
     for clusters, each, of_view in zip(partition.views, new, parameters, strict=True):
@@ -274,14 +215,15 @@ def _means(partition: Partition, new: Sequence[Unknown], parameters: Sequence[Dr
 
 
 def draws_given(
-    mixture: DrawNumbers, new: Sequence[Unknown], n: int, rng: np.random.Generator
+    mixture: DrawNumbers, new: Sequence[Unknown], units: Units | None, n: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw what is asked given what is known.
+    """Draw what is asked given what is known: of the rows of a unit together.
 
     Parameters
     ----------
     mixture : DrawNumbers
     new : sequence of Unknown
+    units : Units or None
     n : int
         Number of draws of each row.
     rng : numpy.random.Generator
@@ -292,34 +234,117 @@ def draws_given(
         Draws of equal weight, in the order of the draws of the posterior that they come from.
     effective_draws : (m,) array
     """
-    rows, n_asked = _Rows(mixture.views, new), sum(len(each.asked) for each in new)
-    log_known = np.array(
-        [logsumexp(rows.log_joint(partition), axis=1) for partition in mixture.partitions(rows.values)]
-    )
-    weights, effective = _normalized(log_known)
-    counts = _stratified(rng, weights, n)
-    first = np.cumsum(counts, axis=0) - counts
-    values = np.empty((n, rows.n_rows, n_asked))
-    for s, partition in enumerate(mixture.partitions(rows.values)):
-        row = np.repeat(np.arange(rows.n_rows), counts[s])
-        if not len(row):
-            continue
-        cumulated = np.cumsum(softmax(rows.log_joint(partition), axis=1), axis=1)[row]
-        u = rng.random(len(row)) * cumulated[:, -1]
-        labels = np.minimum(np.sum(cumulated <= u[:, None], axis=1), cumulated.shape[1] - 1)
-        drawn = [
+    n_rows, n_asked = new[0].values.shape[0], sum(len(each.asked) for each in new)
+    if units is not None:
+        return _draws_of_units(mixture, new, units, n, rng)
+    drawn, effective = draws_of_clusters(mixture, NewRows(mixture.views, new), n, rng)
+    values = np.empty((n, n_rows, n_asked))
+    for row, place, partition, _, labels in drawn:
+        found = [
             clusters.draw_unknown(rng, labels, each.values[row])[:, each.asked]
             for clusters, each in zip(partition.views, new, strict=True)
             if len(each.asked)
         ]
-        # The draws of a row from one draw of the posterior are next to each other.
-        before = np.cumsum(counts[s]) - counts[s]
-        place = first[s, row] + np.arange(len(row)) - before[row]
-        values[place, row] = np.concatenate(drawn, axis=1)
+        values[place, row] = np.concatenate(found, axis=1)
     return values, effective
 
 
-def _stratified(rng: np.random.Generator, weights: np.ndarray, n: int) -> np.ndarray:
+def draws_of_clusters(
+    mixture: DrawNumbers, every: NewRows, n: int, rng: np.random.Generator
+) -> tuple[Iterator[tuple[np.ndarray, np.ndarray, Partition | GivenPartition, NewRows, np.ndarray]], np.ndarray]:
+    """Draw ``n`` draws of the posterior and clusters for each row, given what is known.
+
+    Returns
+    -------
+    drawn : iterator
+        Rows (c,), which of their draws these are (c,), the partition, its rows, and labels (c,) there. The draws
+        of a row are in the order of the draws of the posterior.
+    effective_draws : (m,) array
+    """
+    log_known = np.empty((mixture.n_draws, every.n_rows))
+    for at, partition, rows in every.draws(mixture):
+        log_known[at] = logsumexp(rows.log_joint(partition), axis=1)
+    weights, effective = _normalized(log_known)
+    counts = stratified(rng, weights, n)
+    before = np.cumsum(counts, axis=0) - counts
+
+    def drawn() -> Iterator[Any]:
+        for (s, at), partition, rows in every.draws(mixture):
+            row = np.repeat(np.arange(every.n_rows)[at], counts[s, at])
+            if not len(row):
+                continue
+            own = np.repeat(np.arange(rows.n_rows), counts[s, at])
+            cumulated = np.cumsum(softmax(rows.log_joint(partition), axis=1), axis=1)[own]
+            u = rng.random(len(row)) * cumulated[:, -1]
+            labels = np.minimum(np.sum(cumulated <= u[:, None], axis=1), cumulated.shape[1] - 1)
+            # The draws of a row from one draw of the posterior are next to each other.
+            place = before[s, row] + np.arange(len(row)) - np.searchsorted(row, row)
+            yield row, place, partition, rows, labels
+
+    return drawn(), effective
+
+
+def _draws_of_units(
+    mixture: DrawNumbers, new: Sequence[Unknown], units: Units, n: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw what is asked of the rows of units, those of one together: see :func:`draws_given`."""
+    # One row stands for all of its unit: as much is known with each.
+    first = units.firsts(mixture.views)
+    firsts = NewRows(mixture.views, [each.of_rows(first) for each in new], units.of_rows(first))
+    drawn, effective = draws_of_clusters(mixture, firsts, n, rng)
+    values = np.empty((n, len(units.unit), sum(len(each.asked) for each in new)))
+    for row, place, partition, rows, labels in drawn:
+        of_unit = np.flatnonzero(units.unit == units.unit[first[row[0]]])
+        asked = [each.of_rows(of_unit) for each in new]
+        values[place[:, None], of_unit] = _rows_of_unit(rng, partition, rows, asked, labels)
+    return values, effective[np.searchsorted(units.unit[first], units.unit)]
+
+
+def parameters_of_units(
+    mixture: DrawNumbers, new: Sequence[Unknown], units: Units, n: int, rng: np.random.Generator
+) -> tuple[dict[tuple[str, str], np.ndarray], np.ndarray]:
+    """Draw the parameters of the clusters of units, whose rows are known, n times: arrays (n, U, ...), by view.
+
+    After them is the worth (U,) of the draws of the posterior.
+    """
+    first = units.firsts(mixture.views)
+    firsts = NewRows(mixture.views, [each.of_rows(first) for each in new], units.of_rows(first))
+    drawn, effective = draws_of_clusters(mixture, firsts, n, rng)
+    found: dict[tuple[str, str], np.ndarray] = {}
+    for row, place, partition, rows, labels in drawn:
+        for v, clusters in enumerate(partition.views):
+            parameters = clusters.draw_of(rng, labels, rows.values[v], rows.places[v])
+            for name in clusters.family.component.axes:
+                key, values = (clusters.view.name, name), parameters[name]
+                if key not in found:
+                    found[key] = np.empty((n, len(first), *values.shape[1:]))
+                found[key][place, row] = values
+    return found, effective
+
+
+def _rows_of_unit(
+    rng: np.random.Generator,
+    partition: Partition | GivenPartition,
+    first: NewRows,
+    new: Sequence[Unknown],
+    labels: np.ndarray,
+) -> np.ndarray:
+    """Draw what is asked of the r rows of one unit together, once for each of some labels (n,): (n, r, q).
+
+    ``first`` is a row of the unit, whose other known rows are in the clusters of the partition.
+    """
+    n, found = len(labels), []
+    for v, (clusters, each) in enumerate(zip(partition.views, new, strict=True)):
+        if not len(each.asked):
+            continue
+        n_rows, of_rows = len(each.values), np.repeat(np.arange(n), len(each.values))
+        drawn = clusters.draw_of(rng, labels, first.values[v], first.places[v])
+        rows = clusters.completed(rng, drawn, of_rows, np.tile(each.values, (n, 1)))
+        found.append(rows.reshape(n, n_rows, -1)[:, :, each.asked])
+    return np.concatenate(found, axis=2)
+
+
+def stratified(rng: np.random.Generator, weights: np.ndarray, n: int) -> np.ndarray:
     """Return how often each draw is drawn, (S, m), by stratified sampling of n for each of m rows.
 
     Draws of equal weight are drawn once or twice or not at all. (One random number for all strata, systematic
@@ -337,6 +362,7 @@ def _stratified(rng: np.random.Generator, weights: np.ndarray, n: int) -> np.nda
 def densities_given(
     mixture: DrawNumbers,
     new: Sequence[Unknown],
+    units: Units | None,
     points: np.ndarray,
     probability: float,
     rng: np.random.Generator,
@@ -345,23 +371,20 @@ def densities_given(
 
     All columns that are asked for are in one view.
     """
-    rows, n_points = _Rows(mixture.views, new), len(points)
     (asking,) = (v for v, each in enumerate(new) if len(each.asked))
-    completed = np.repeat(new[asking].values, n_points, axis=0)
-    completed[:, new[asking].asked] = np.tile(points, (rows.n_rows, 1))
-    known = rows.known[asking]
-    values = list(rows.values)
-    values[asking] = completed if not len(known) else np.concatenate([rows.values[asking], completed])
-    log_known = np.empty((mixture.n_draws, rows.n_rows))
-    means, curves = (np.empty((mixture.n_draws, rows.n_rows, n_points)) for _ in range(2))
-    for s, partition in enumerate(mixture.partitions(values)):
-        clusters = partition.views[asking]
+    completed = np.repeat(new[asking].values[:, None], len(points), axis=1)
+    completed[:, :, new[asking].asked] = points
+    every = NewRows(mixture.views, new, units, {asking: completed})
+    log_known = np.empty((mixture.n_draws, every.n_rows))
+    means, curves = (np.empty((mixture.n_draws, every.n_rows, len(points))) for _ in range(2))
+    for at, partition, rows in every.draws(mixture):
+        clusters, known = partition.views[asking], rows.known[asking]
         others = rows.log_joint(partition, without=asking)
-        log_known[s], means[s] = _density(others, clusters.log_predictives(), known, n_points)
+        log_known[at], means[at] = _density(others, clusters.log_predictives(rows.places[asking]), known, points)
         measure = partition.draw_measure(rng)
         others = rows.log_joint_given(partition, measure, without=asking)
-        of_view = clusters.log_densities(measure.drawn[asking], values[asking])
-        _, curves[s] = _density(others, of_view, known, n_points)
+        of_view = clusters.log_densities(measure.drawn[asking], rows.values_and_points(asking))
+        _, curves[at] = _density(others, of_view, known, points)
     return _answer(log_known, means, curves, probability)
 
 
@@ -386,20 +409,22 @@ class _Distribution(NamedTuple):
 
 
 def _distributions(
-    mixture: DrawNumbers, new: Sequence[Unknown], rng: np.random.Generator
-) -> Iterator[tuple[np.ndarray, list[_Distribution]]]:
-    """Yield log densities of what is known (m,), and the distributions of the columns asked for, draw by draw."""
-    rows = _Rows(mixture.views, new)
-    for partition in mixture.partitions(rows.values):
+    mixture: DrawNumbers, new: Sequence[Unknown], units: Units | None, rng: np.random.Generator
+) -> Iterator[tuple[tuple[int, Any], np.ndarray, list[_Distribution]]]:
+    """Yield log densities of what is known (m,), and the distributions of the columns asked for.
+
+    Before them are the number of a draw, and the rows.
+    """
+    for at, partition, rows in NewRows(mixture.views, new, units).draws(mixture):
         measure = partition.draw_measure(rng)
         log_joint = rows.log_joint_given(partition, measure)
         weights, found = softmax(log_joint, axis=1), []
-        for clusters, drawn, each in zip(partition.views, measure.drawn, new, strict=True):
+        for clusters, drawn, each in zip(partition.views, measure.drawn, rows.new, strict=True):
             for j in each.asked:
                 cdf = clusters.family.component.cdf
                 assert cdf is not None
                 found.append(_Distribution(weights, partial(cdf, drawn, each.values, int(j))))
-        yield logsumexp(log_joint, axis=1), found
+        yield at, logsumexp(log_joint, axis=1), found
 
 
 def _asked(mixture: DrawNumbers, new: Sequence[Unknown]) -> list[tuple[ViewDraws, int]]:
@@ -408,7 +433,11 @@ def _asked(mixture: DrawNumbers, new: Sequence[Unknown]) -> list[tuple[ViewDraws
 
 
 def masses_below(
-    mixture: DrawNumbers, new: Sequence[Unknown], numbers: np.ndarray, rng: np.random.Generator
+    mixture: DrawNumbers,
+    new: Sequence[Unknown],
+    units: Units | None,
+    numbers: np.ndarray,
+    rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return log densities (S, m) of what is known, and the probability (S, m, g) of less than each number (g,).
 
@@ -417,21 +446,24 @@ def masses_below(
     ((view, _),) = _asked(mixture, new)
     # Whole numbers below c are at most the one before it.
     points = np.ceil(numbers) - 1.0 if view.family.component.is_discrete else numbers
-    at = np.broadcast_to(points, (new[0].values.shape[0], len(points)))
-    found = [(log_known, own.at_most(at)) for log_known, (own,) in _distributions(mixture, new, rng)]
-    log_known, below = zip(*found, strict=True)
-    return np.array(log_known), np.array(below)
+    log_known = np.empty((mixture.n_draws, new[0].values.shape[0]))
+    below = np.empty((*log_known.shape, len(points)))
+    for at, of_rows, (own,) in _distributions(mixture, new, units, rng):
+        log_known[at] = of_rows
+        below[at] = own.at_most(np.broadcast_to(points, (len(of_rows), len(points))))
+    return log_known, below
 
 
 def probabilities_below(
     mixture: DrawNumbers,
     new: Sequence[Unknown],
+    units: Units | None,
     numbers: np.ndarray,
     probability: float,
     rng: np.random.Generator,
 ) -> Answer:
     """Return the probability that the column asked for is below each number (g,), with bands: (m, g)."""
-    log_known, below = masses_below(mixture, new, numbers, rng)
+    log_known, below = masses_below(mixture, new, units, numbers, rng)
     return _answer(log_known, below, below, probability)
 
 
@@ -441,17 +473,21 @@ _WIDEST = 1e150
 
 
 def column_quantiles(
-    mixture: DrawNumbers, new: Sequence[Unknown], levels: Sequence[float] | np.ndarray, rng: np.random.Generator
+    mixture: DrawNumbers,
+    new: Sequence[Unknown],
+    units: Units | None,
+    levels: Sequence[float] | np.ndarray,
+    rng: np.random.Generator,
 ) -> np.ndarray:
     """Return quantiles (S, m, g, q) at levels (g,) of the columns asked for under draws of the random mixture."""
     columns, wanted = _asked(mixture, new), np.asarray(levels)[None, :]
     bounds = [_bounds(view, j, mixture.n_draws) for view, j in columns]
     found = np.empty((mixture.n_draws, new[0].values.shape[0], wanted.shape[1], len(columns)))
-    for s, (_, distributions) in enumerate(_distributions(mixture, new, rng)):
+    for at, of_rows, distributions in _distributions(mixture, new, units, rng):
         for q, (own, (view, _)) in enumerate(zip(distributions, columns, strict=True)):
-            high = _least_above(own, wanted, bounds[q], found.shape[1])
+            high = _least_above(own, wanted, bounds[q], len(of_rows))
             # A whole number is the least one that is not below.
-            found[s, :, :, q] = np.floor(high) if view.family.component.is_discrete else high
+            found[(*at, slice(None), q)] = np.floor(high) if view.family.component.is_discrete else high
     return found
 
 
@@ -484,7 +520,7 @@ def _least_above(
 
 
 def _density(
-    others: np.ndarray, of_view: np.ndarray, known: np.ndarray, n_points: int
+    others: np.ndarray, of_view: np.ndarray, known: np.ndarray, points: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return log densities of what is known (m,), and densities of points given it (m, g).
 
@@ -496,12 +532,12 @@ def _density(
         Log densities in each cluster of what this view knows, and of the rows with each of the points.
     known : (m known,) integer array
         The rows of which this view knows something.
-    n_points : int
+    points : (g, q) array
     """
     before = others.copy()
     before[known] += of_view[: len(known)]
     log_known = logsumexp(before, axis=1)
-    completed = of_view[len(known) :].reshape(len(others), n_points, -1)
+    completed = of_view[len(known) :].reshape(len(others), len(points), -1)
     with np.errstate(invalid="ignore"):
         joint = logsumexp(others[:, None, :] + completed, axis=2)
         return log_known, np.nan_to_num(np.exp(joint - log_known[:, None]), nan=0.0)

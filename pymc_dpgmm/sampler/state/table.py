@@ -462,18 +462,40 @@ class Table(Memory, block=VIEW):
         kept = self.n_before_cache
         self.array[: len(slots), :kept] = other.array[slots, :kept]
 
-    def predictives(self, sums: Any, first: int, n_rows: int, absent: np.ndarray | None = None) -> np.ndarray:
-        """Return log predictives of rows given clusters: (n_rows, K) float64 array.
+    def predictives(self, sums: Any, rows: np.ndarray, absent: np.ndarray | None = None) -> np.ndarray:
+        """Return log predictives of rows given clusters: (m, K) float64 array.
 
         Parameters
         ----------
         sums : NamedTuple
             Of K clusters, as :meth:`sums` returns them; they go to slots 1 to K.
-        first, n_rows : int
-            The rows.
+        rows : (m,) int64 array
         absent : (n, d) bool array, optional
             Of all rows, the entries that are left out.
         """
+        n_clusters, nobody = self._take_sums(sums), np.array([-1])
+        self.prepare(ALWAYS if absent is None else (*ALWAYS, "present"))
+        if absent is not None:
+            self.set_absent(absent)
+        slots = np.arange(1, n_clusters + 1)
+        found = np.zeros((len(rows), n_clusters))
+        arrays = (address_of(rows), len(rows), address_of(slots), n_clusters, address_of(nobody))
+        _weigh_all(self.address, *arrays, address_of(found))
+        return found
+
+    def joined(self, sums: Any, rows: np.ndarray) -> tuple[Any, np.ndarray]:
+        """Return sums of K clusters that rows (m,) have joined, each of them, and their log densities (K,).
+
+        The densities are those of all of the rows together, given each of the clusters.
+        """
+        n_clusters = self._take_sums(sums)
+        self.prepare(ALWAYS)
+        found = np.zeros(n_clusters)
+        _join_all(self.address, address_of(rows), len(rows), n_clusters, address_of(found))
+        return type(sums)(*(field.copy() for field in self.sums(1, n_clusters + 1))), found
+
+    def _take_sums(self, sums: Any) -> int:
+        """Set slots 1 to K to clusters of these sums, whose caches are derived where they are used; return K."""
         n_clusters = len(sums.n)
         if n_clusters > self.capacity:
             self.resize(n_clusters)
@@ -482,14 +504,7 @@ class Table(Memory, block=VIEW):
             self.array[1 : n_clusters + 1, places] = getattr(sums, name).reshape(
                 n_clusters, places.stop - places.start
             )
-        self.prepare(ALWAYS if absent is None else (*ALWAYS, "present"))
-        if absent is not None:
-            self.set_absent(absent)
-        slots, rows, nobody = np.arange(1, n_clusters + 1), np.arange(first, first + n_rows), np.array([-1])
-        found = np.zeros((n_rows, n_clusters))
-        arrays = (address_of(rows), n_rows, address_of(slots), n_clusters, address_of(nobody))
-        _weigh_all(self.address, *arrays, address_of(found))
-        return found
+        return n_clusters
 
     def sums(self, start: int, stop: int) -> Any:
         """Return the sums of slots ``start`` to ``stop - 1``: views of the table."""
@@ -525,3 +540,14 @@ def _weigh_all(view, rows, n_rows, slots, n_slots, nobody, found):
         else:
             for j in range(n_slots):
                 out[j] = view_at(view).present(view, rows[t], slots[j])
+
+
+@c_function(NOTHING(INTS, INTS, INT, INT, FLOATS))
+def _join_all(view, rows, n_rows, n_slots, found):
+    """Let rows join slots 1 to ``n_slots``, each of them, and set ``found`` to their log densities together."""
+    for j in range(n_slots):
+        # Nothing joins: the cache is derived.
+        view_at(view).gather(view, j + 1, rows, 0, 0)
+        before = view_at(view).evidence(view, j + 1)
+        view_at(view).gather(view, j + 1, rows, n_rows, 0)
+        found[j] = view_at(view).evidence(view, j + 1) - before
