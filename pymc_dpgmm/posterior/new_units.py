@@ -104,8 +104,8 @@ def new_units(
     >>> import pymc_dpgmm as dp
     >>> with pm.Model():
     ...     u = dp.DPMixture("u", 1.0, dp.NormalInverseGamma(0.0, 0.1, 3.0, 2.0), shape=(6,))
-    ...     pm.Normal("y", u, 0.5, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
-    ...     idata = pm.sample(100, tune=100, chains=1, random_seed=1, progressbar=False)
+    ...     y = pm.Normal("y", u, 0.5, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+    ...     idata = pm.sample(200, tune=100, chains=1, random_seed=1, progressbar=False)
     >>> def two_visits(effects, posterior):
     ...     return -0.5 * ((3.5 - effects) / 0.5) ** 2 - 0.5 * ((4.5 - effects) / 0.5) ** 2
     >>> found = dp.new_units(idata, "u", log_likelihood=two_visits, random_seed=1)
