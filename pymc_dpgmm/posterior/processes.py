@@ -123,24 +123,28 @@ class NewAtoms:
         self._point: list[np.ndarray] | None = None
         if not densities.discrete:
             integrals = RowIntegrals(n, densities.n_free, rng)
-            self._integrals = lambda density, atoms: integrals.at(_FreeAtoms(density, rng), density.to_free(atoms))
+            self._integrals = lambda density, atoms, log_others: integrals.at(
+                _FreeAtoms(density, rng), density.to_free(atoms), log_others
+            )
         elif len(densities.discrete) == len(densities.dtypes):
             self._integrals = self._sum
         else:
             self._integrals = self._mean
 
-    def at(self, density: Any, atoms: list[np.ndarray]) -> Integrals:
+    def at(self, density: Any, atoms: list[np.ndarray], log_others: np.ndarray) -> Integrals:
         """Return the integrals at a draw; ``atoms`` are those of the rows' clusters.
 
-        They are computed anew only if a variable that they depend on has changed since the previous draw.
+        They are computed anew only if a variable that they depend on has changed since the previous draw. They
+        need be no better than the sum with what is beside them, ``log_others`` (n,); the first may serve all.
         """
         point = [np.array(value) for value in density.point]
         if self._point is None or not all(map(np.array_equal, point, self._point)):
-            self._kept, self._point = self._integrals(density, atoms), point
+            beside = None if self._point is None else log_others
+            self._kept, self._point = self._integrals(density, atoms, beside), point
         assert self._kept is not None
         return self._kept
 
-    def _sum(self, density: Any, row_atoms: list[np.ndarray]) -> Integrals:
+    def _sum(self, density: Any, row_atoms: list[np.ndarray], log_others: Any) -> Integrals:
         atoms = [np.asarray(drawn) for drawn in density.draws(int(self._rng.integers(2**63)), _N_SUPPORT)]
         flat = np.column_stack([values.reshape(len(values), -1) for values in atoms])
         if flat.shape[1] == 1:
@@ -155,16 +159,50 @@ class NewAtoms:
         there = np.isfinite(log_base)
         atoms, log_base = [values[there] for values in atoms], log_base[there]
         log_values = logsumexp(log_base[:, None] + density.by_row(atoms), axis=0)
-        return Integrals(log_values, np.full(len(log_values), max(-np.expm1(logsumexp(log_base)), 0.0)))
+        errors = np.full(len(log_values), max(-np.expm1(logsumexp(log_base)), 0.0))
+        return Integrals(log_values, errors, np.zeros(len(errors), dtype=np.bool_))
 
-    def _mean(self, density: Any, row_atoms: list[np.ndarray]) -> Integrals:
+    def _mean(self, density: Any, row_atoms: list[np.ndarray], log_others: Any) -> Integrals:
         atoms = density.draws(int(self._rng.integers(2**63)), _N_SUPPORT)
         terms = density.by_row(atoms)
         log_values = logsumexp(terms, axis=0) - np.log(len(terms))
         with np.errstate(invalid="ignore"):
-            return Integrals(
-                log_values, np.nan_to_num(np.exp(terms - log_values).std(axis=0) / np.sqrt(len(terms)))
-            )
+            errors = np.nan_to_num(np.exp(terms - log_values).std(axis=0) / np.sqrt(len(terms)))
+        return Integrals(log_values, errors, np.ones(len(errors), dtype=np.bool_))
+
+
+class _Errors:
+    """Errors of log densities (n,) that integrals have, over all draws.
+
+    Those of Monte Carlo means are independent where the means are computed anew; others add up.
+    """
+
+    def __init__(self, n: int) -> None:
+        self._linear, self._variance, self._squares, self._run = (np.zeros(n) for _ in range(4))
+        self._last: Integrals | None = None
+        self._n_draws = 0
+
+    def add(self, integrals: Integrals, shares: np.ndarray) -> None:
+        """Count a draw in which integrals have these shares (n,) of the densities."""
+        if integrals is not self._last:
+            self._close()
+            self._last = integrals
+        errors, are_means = shares * integrals.errors, integrals.are_means
+        self._linear += np.where(are_means, 0.0, errors)
+        self._run += np.where(are_means, errors, 0.0)
+        # The log of a mean that varies is too low on average.
+        self._squares += np.where(are_means, errors**2, 0.0)
+        self._n_draws += 1
+
+    def _close(self) -> None:
+        self._variance += self._run**2
+        self._run = np.zeros_like(self._run)
+
+    def of_mean(self) -> np.ndarray:
+        """Return the errors of averages over all draws: (n,)."""
+        self._close()
+        found: np.ndarray = (self._linear + np.sqrt(self._variance) + self._squares) / self._n_draws
+        return found
 
 
 class _FreeAtoms:
@@ -294,21 +332,25 @@ class ProcessDraws(MixtureDraws):
                 "no pointwise log likelihoods of such rows. Compare models by the log density of rows held out"
             )
         n_draws, n = self.numbers.n_draws, self.drawn.n
-        log_p, errors = np.empty((n_draws, n)), np.zeros(n)
+        log_p, errors = np.empty((n_draws, n)), _Errors(n)
         new_atoms = NewAtoms(process, n, rng)
         for partition in self.numbers.partitions():
             density = process.at(partition.draw)
             atoms = process.atoms(partition.views[0])
             log_rows = density.by_row(atoms)
-            new = new_atoms.at(density, [values[partition.labels] for values in atoms])
             prior = self._prior_of_rows(partition.draw)
-            log_p[partition.draw], shares = _left_out(
-                prior, partition.labels, partition.sizes, log_rows, new.log_values
-            )
-            errors += shares * new.errors / n_draws
+            log_seats, opened = _log_seats_left_out(prior, partition.labels, partition.sizes)
+            of_clusters = logsumexp(log_seats + log_rows, axis=0)
+            own = [values[partition.labels] for values in atoms]
+            new = new_atoms.at(density, own, of_clusters - opened)
+            total = np.logaddexp(of_clusters, opened + new.log_values)
+            log_p[partition.draw] = total - logsumexp(np.vstack([log_seats, opened[None]]), axis=0)
+            with np.errstate(invalid="ignore"):
+                shares = np.nan_to_num(np.exp(opened + new.log_values - total))
+            errors.add(new, shares)
         # A row that is alone in all draws may have the same density in all, and az.loo cannot smooth constants.
         log_p += _BREAKS_TIES * rng.normal(size=log_p.shape)
-        _warn_of_errors(errors, self.drawn.labels[self.row].to_numpy().tolist())
+        _warn_of_errors(errors.of_mean(), self.drawn.labels[self.row].to_numpy().tolist())
         observed = process.process.dependents
         return log_p, observed[0].name if len(observed) == 1 else self.name, {}
 
@@ -424,27 +466,6 @@ def _check_data(idata: Any, model: pm.Model, dependents: Sequence[Any]) -> None:
         data = numbers_in(model.rvs_to_values[rv])
         if data is not None and not np.array_equal(data, stored.to_numpy()):
             raise ValueError(f"model= is not the model of the draws: the data of {rv.name} differ")
-
-
-def _left_out(
-    prior: GibbsType, labels: np.ndarray, sizes: np.ndarray, log_rows: np.ndarray, new: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the log density of each row given all others, and the share of new atoms in it: (n,) each.
-
-    Parameters
-    ----------
-    prior : GibbsType
-    labels, sizes : (n,), (K,) int64 arrays
-    log_rows : (K, n) float64 array
-        Log density of each row under each atom.
-    new : (n,) float64 array
-        Log density of each row under an atom from the base measure.
-    """
-    log_seats, opened = _log_seats_left_out(prior, labels, sizes)
-    total = logsumexp(np.vstack([log_seats + log_rows, (opened + new)[None]]), axis=0)
-    with np.errstate(invalid="ignore"):
-        shares = np.nan_to_num(np.exp(opened + new - total))
-    return total - logsumexp(np.vstack([log_seats, opened[None]]), axis=0), shares
 
 
 def _log_seats_left_out(prior: GibbsType, labels: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

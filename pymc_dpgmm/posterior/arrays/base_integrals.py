@@ -14,13 +14,15 @@ Each peak has a centre :math:`m_c` with a scale :math:`S_c`.
 - More dimensions: importance sampling. The proposal has two equal parts: the base measure, and a t distribution at
   the Laplace approximation of the row's integrand, drawn with quasi-random numbers. Draws are weighted by the
   density of the mixture of both (the balance heuristic: Owen and Zhou 2000; Veach 1997, section 9.2). The weights
-  are at most twice the likelihood over the integral.
+  are at most twice the likelihood over the integral. Two dimensions have it too where the rule does not do, as for
+  a mean and the log of a standard deviation, and in all draws but the first: there the integral is one of several
+  terms, and is only as good as their sum needs.
 """
 
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from scipy.special import gammaincinv, gammaln, ndtri
+from scipy.special import expit, gammaincinv, gammaln, ndtri
 
 # Nodes in t: for atoms of one dimension, and on each axis for atoms of two.
 _ON_A_LINE = np.linspace(-7.0, 7.0, 113)
@@ -41,6 +43,9 @@ _FIRST_STEPS, _NEXT_STEPS = 30, 3
 _STEP = 1e-5
 # A scale is multiplied by the first of _FACTORS at which the log integrand is lower than the peak by _FALL.
 _FACTORS, _FALL = 2.0 ** np.arange(-6.0, 13.0), 0.5
+# Importance sampling is repeated and averaged while the relative error of the sum that the integral is part of is
+# above _OF_SUM: up to _ROUNDS times, and up to _FIRST_ROUNDS times in the first draw, which may serve all others.
+_OF_SUM, _ROUNDS, _FIRST_ROUNDS = 0.02, 4, 32
 # Where the relative error of quadrature is above _TOLERATED, it is repeated up to _TIMES_AGAIN times around the
 # highest node, with _FINER times the nodes (one dimension) or twice as many on each axis (two).
 _TOLERATED, _FINER, _TIMES_AGAIN = 1e-3, 8, 2
@@ -55,10 +60,17 @@ class Integrals(NamedTuple):
     errors : (n,) float64 array, >= 0
         Estimates of their relative errors: for quadrature from the difference to half the nodes, for Monte Carlo
         the standard error.
+    are_means : (n,) bool array
+        Which of them are Monte Carlo means, whose errors are independent of those in other draws.
     """
 
     log_values: np.ndarray
     errors: np.ndarray
+    are_means: np.ndarray
+
+    def where(self, chosen: np.ndarray, other: "Integrals") -> "Integrals":
+        """Return these with others in place of some."""
+        return Integrals(*(np.where(chosen, new, old) for new, old in zip(other, self, strict=True)))
 
 
 class Target(Protocol):
@@ -90,9 +102,9 @@ class RowIntegrals:
         self._n, self._d, self._rng = n, d, rng
         self._peaks: np.ndarray | None = None
         self._grids = [_nodes(d, 1), _nodes(d, _FINER if d == 1 else 2)] if d <= 2 else []
-        self._uniform = None if d <= 2 else _lattice(_N_PROPOSED, d + 1)
+        self._uniform = None if d < 2 else _lattice(_N_PROPOSED, d + 1)
 
-    def at(self, target: Target, start: np.ndarray) -> Integrals:
+    def at(self, target: Target, start: np.ndarray, log_others: np.ndarray | None = None) -> Integrals:
         """Return the integrals at a draw of the posterior.
 
         Parameters
@@ -100,12 +112,14 @@ class RowIntegrals:
         target : Target
         start : (n, D) float64 array
             For each row an atom under which its density is positive, such as the atom of its cluster.
+        log_others : (n,) float64 array, optional
+            Logs of what the integrals will be added to: an integral that is small beside it may be off by more.
         """
         drawn = target.base_draws(_N_BASE)
         base = _Centre.of_draws(drawn, self._n)
         peak = self._own_centre(target, drawn, start, base)
-        if self._d > 2:
-            return self._sampled(target, peak)
+        if self._d > 2 or (self._d == 2 and log_others is not None):
+            return self._averaged(target, peak, log_others)
         integrals, highest, largest = self._by_quadrature(target, peak, base, self._grids[0])
         for _ in range(_TIMES_AGAIN):
             poor = integrals.errors > _TOLERATED
@@ -113,7 +127,10 @@ class RowIntegrals:
                 break
             peak = peak.at(np.where(poor[:, None], highest, peak.location)).rescaled(target)
             finer, highest, largest = self._by_quadrature(target, peak, base, self._grids[1])
-            integrals = Integrals(*(np.where(poor, new, old) for new, old in zip(finer, integrals, strict=True)))
+            integrals = integrals.where(poor, finer)
+        if self._d == 2 and np.any(integrals.errors > _TOLERATED):
+            means = self._averaged(target, peak, None)
+            integrals = integrals.where(means.errors < integrals.errors, means)
         return self._checked(target, integrals, drawn, largest)
 
     def _checked(self, target: Target, integrals: Integrals, drawn: np.ndarray, largest: np.ndarray) -> Integrals:
@@ -128,8 +145,9 @@ class RowIntegrals:
             error = np.exp(log_rows - mean).std(axis=0) / np.sqrt(len(drawn))
             within = _SIGNIFICANT * error + _UNSEEN * np.exp(largest - mean)
             wrong = np.abs(np.expm1(integrals.log_values - mean)) > within
-        wrong &= np.isfinite(mean)
-        return Integrals(np.where(wrong, mean, integrals.log_values), np.where(wrong, error, integrals.errors))
+        return integrals.where(
+            wrong & np.isfinite(mean), Integrals(mean, error, np.ones(len(mean), dtype=np.bool_))
+        )
 
     def _own_centre(self, target: Target, drawn: np.ndarray, start: np.ndarray, base: "_Centre") -> "_Centre":
         """Return the peak of each row's integrand, and its curvature there."""
@@ -173,7 +191,22 @@ class RowIntegrals:
         # Doubling the nodes about squares the error; the power 1.5 is on the safe side.
         errors = np.where(np.isfinite(log_values), np.nan_to_num(differences, posinf=1.0) ** 1.5, 0.0)
         (of_peak, by_peak), (of_base, by_base) = highest
-        return Integrals(log_values, errors), np.where((of_peak >= of_base)[:, None], by_peak, by_base), largest
+        integrals = Integrals(log_values, errors, np.zeros(self._n, dtype=np.bool_))
+        return integrals, np.where((of_peak >= of_base)[:, None], by_peak, by_base), largest
+
+    def _averaged(self, target: Target, peak: "_Centre", log_others: np.ndarray | None) -> Integrals:
+        """Return means over so many proposals that the sum with what is beside the integrals is good enough."""
+        found = self._sampled(target, peak)
+        for done in range(1, _FIRST_ROUNDS if log_others is None else _ROUNDS):
+            shares = 1.0 if log_others is None else expit(found.log_values - log_others)
+            if np.all(shares * found.errors < _OF_SUM):
+                break
+            more = self._sampled(target, peak)
+            log_sum = np.logaddexp(found.log_values + np.log(done), more.log_values)
+            variances = (np.exp(found.log_values - log_sum) * done * found.errors) ** 2
+            variances += (np.exp(more.log_values - log_sum) * more.errors) ** 2
+            found = Integrals(log_sum - np.log(done + 1), np.sqrt(variances), found.are_means)
+        return found
 
     def _sampled(self, target: Target, peak: "_Centre") -> Integrals:
         """Return means of importance weights: half of the draws from the t distribution, half from the base."""
@@ -191,7 +224,8 @@ class RowIntegrals:
         with np.errstate(invalid="ignore"):
             relative = np.exp(weights - log_values).reshape(2, _N_PROPOSED, -1)
             errors = np.sqrt(relative.var(axis=1).sum(axis=0) / _N_PROPOSED) / 2.0
-        return Integrals(log_values, np.where(np.isfinite(log_values), errors, 0.0))
+        errors = np.where(np.isfinite(log_values), errors, 0.0)
+        return Integrals(log_values, errors, np.ones(self._n, dtype=np.bool_))
 
 
 class _Centre:
@@ -243,7 +277,7 @@ class _Centre:
 
     def placed(self, standard: np.ndarray) -> np.ndarray:
         """Return standard points (m, D) scaled and moved to the centre of each row: (m, n, D)."""
-        return self._location + np.einsum("nij,mj->mni", self._root, standard)
+        return self._location + _turned(self._root, standard[:, None])
 
     def log_t(self, points: np.ndarray, degrees: float) -> np.ndarray:
         """Return the log density of the t distribution: (m, n)."""
@@ -253,8 +287,18 @@ class _Centre:
 
     def distances(self, points: np.ndarray) -> np.ndarray:
         """Return squared distances of points (m, n, D) from the centre, in its scale: (m, n)."""
-        standard = np.einsum("nij,mnj->mni", self._inverse, points - self._location)
-        return (standard**2).sum(axis=2)
+        return (_turned(self._inverse, points - self._location) ** 2).sum(axis=2)
+
+
+def _turned(matrices: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Return products of a matrix for each row, (n, D, D), and points (m, n or 1, D): (m, n, D)."""
+    d = matrices.shape[1]
+    found = np.zeros((len(points), *matrices.shape[:2]))
+    # A few passes over long arrays: D is small, and the matrices are triangular.
+    for i in range(d):
+        for j in range(i + 1):
+            found[:, :, i] += matrices[:, i, j] * points[:, :, j]
+    return found
 
 
 def _log_sum(terms: np.ndarray) -> np.ndarray:
