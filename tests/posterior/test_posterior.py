@@ -114,6 +114,46 @@ def test_the_search_finds_the_enumerated_optimum(loss):
 
 
 @pytest.mark.parametrize("loss", SLOW)
+@pytest.mark.parametrize("costs", [(1.0, 1.0), (1.0, 0.4)])
+def test_rows_that_are_together_in_all_draws_are_one(loss, costs):
+    """Of all partitions, one that keeps such rows together is the best, and it is found."""
+    rng, found = np.random.default_rng(8), 0
+    everything = partitions(8).astype(np.int64)
+    for case in range(40):
+        rows = np.repeat(np.arange(4), rng.multinomial(4, np.full(4, 0.25)) + 1)
+        draws = random_draws(rng, 4, int(rng.integers(3, 20)))[:, rng.permutation(rows)]
+        of_all = between(everything, np.array([canonical_labels(draw)[0] for draw in draws]), loss, costs)
+        labels, expected = search_point_partition(draws, loss, costs, seed=case, n_threads=1)
+        assert expected >= of_all.mean(axis=1).min() - 1e-12
+        found += expected <= of_all.mean(axis=1).min() + 1e-9
+        for i, j in zip(*np.triu_indices(8, 1), strict=True):
+            assert labels[i] == labels[j] or np.any(draws[:, i] != draws[:, j])
+    assert found >= 38
+
+
+def test_rows_that_stand_for_several():
+    rng, counts = np.random.default_rng(9), np.array([3, 1, 4, 2])
+    draws, candidates = random_draws(rng, 4, 6), random_draws(rng, 4, 5)
+    with Threads(1) as threads:
+        found = losses_between(threads, candidates, draws, "vi", (1.0, 0.5), counts)
+    whole = between(np.repeat(candidates, counts, axis=1), np.repeat(draws, counts, axis=1), "vi", (1.0, 0.5))
+    np.testing.assert_allclose(found, whole)
+
+
+def test_searches_see_a_sample_of_very_many_labels(monkeypatch):
+    """The result is near that of all draws, and is chosen by all."""
+    rng = np.random.default_rng(10)
+    truth = rng.integers(4, size=60)
+    draws = np.array([np.where(rng.random(60) < 0.15, rng.integers(6, size=60), truth) for _ in range(200)])
+    _, by_all = search_point_partition(draws, seed=1)
+    monkeypatch.setattr("pymc_dpgmm.posterior.arrays.point_partition.MOST_LABELS", 60 * 50)
+    labels, by_some = search_point_partition(draws, seed=1)
+    canonical = np.array([canonical_labels(draw)[0] for draw in draws])
+    assert by_some == pytest.approx(between(labels[None], canonical, "vi").mean())
+    assert by_all - 1e-12 <= by_some < 1.02 * by_all
+
+
+@pytest.mark.parametrize("loss", SLOW)
 def test_no_draw_is_better(loss):
     rng = np.random.default_rng(4)
     truth = rng.integers(4, size=60)
@@ -243,7 +283,8 @@ def test_credible_balls():
     distances = np.array([slow_vi(centre, canonical_labels(draw)[0]) for draw in draws])
     radius = np.sort(distances)[94]
     assert float(ball["radius"]) == pytest.approx(radius)
-    assert float(ball["probability"]) == np.mean(distances <= radius + 1e-12) == 0.96
+    assert float(ball["probability"]) == pytest.approx(np.mean(distances <= radius + 1e-12))
+    assert float(ball["probability"]) == pytest.approx(0.96)
     assert ball["n_clusters"].sel(bound=["vertical_upper", "vertical_lower"]).to_numpy().tolist() == [2, 4]
     np.testing.assert_allclose(ball["distance"].sel(bound="horizontal"), radius)
     lower = ball["labels"].sel(bound="vertical_lower").to_numpy()

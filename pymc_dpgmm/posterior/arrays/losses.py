@@ -54,10 +54,10 @@ def check_costs(costs: Any) -> tuple[float, float]:
 
 
 @inlined
-def _overlap(labels, others, n, f, room, width):
+def _overlap(labels, others, counts, n, f, room, width):
     """Sum of f over the intersections of two partitions; ``room`` is (K, width) of zeros, and is left so."""
     for i in range(n):
-        room[labels[i] * width + others[i]] += 1
+        room[labels[i] * width + others[i]] += counts[i]
     total = 0.0
     for i in range(n):
         at = labels[i] * width + others[i]
@@ -68,10 +68,10 @@ def _overlap(labels, others, n, f, room, width):
 
 
 @inlined
-def _sum_of_sizes(labels, n, f, sizes):
+def _sum_of_sizes(labels, counts, n, f, sizes):
     """Sum of f over the clusters of a partition; ``sizes`` is all zeros, and is left so."""
     for i in range(n):
-        sizes[labels[i]] += 1
+        sizes[labels[i]] += counts[i]
     total = 0.0
     for i in range(n):
         # The other rows of the cluster then add f(0) = 0.
@@ -80,19 +80,19 @@ def _sum_of_sizes(labels, n, f, sizes):
     return total
 
 
-@c_function(NOTHING(INTS, INTS, INT, INT, FLOATS, FLOAT, FLOAT, FLOATS, INTS, INT, FLOATS, INT, INT))
-def _fill_losses(candidates, draws, n_draws, n, f, a, b, losses, room, width, of_draws, start, stop):
+@c_function(NOTHING(INTS, INTS, INTS, INT, INT, FLOATS, FLOAT, FLOAT, FLOATS, INTS, INT, FLOATS, INT, INT))
+def _fill_losses(candidates, draws, counts, n_draws, n, f, a, b, losses, room, width, of_draws, start, stop):
     """Set ``losses[start:stop]`` to the losses of these candidates for every draw.
 
     ``room`` is scratch space of zeros: (K, width) for K clusters of a candidate and ``width`` of a draw.
     """
     for s in range(n_draws):
-        of_draws[s] = a * _sum_of_sizes(shifted(draws, s * n), n, f, room)
+        of_draws[s] = a * _sum_of_sizes(shifted(draws, s * n), counts, n, f, room)
     for c in range(start, stop):
         labels = shifted(candidates, c * n)
-        of_candidate = b * _sum_of_sizes(labels, n, f, room)
+        of_candidate = b * _sum_of_sizes(labels, counts, n, f, room)
         for s in range(n_draws):
-            shared = (a + b) * _overlap(labels, shifted(draws, s * n), n, f, room, width)
+            shared = (a + b) * _overlap(labels, shifted(draws, s * n), counts, n, f, room, width)
             losses[c * n_draws + s] = max(of_draws[s] + of_candidate - shared, 0.0)
 
 
@@ -102,13 +102,15 @@ def losses_between(
     draws: np.ndarray,
     loss: str,
     costs: tuple[float, float] = (1.0, 1.0),
+    counts: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return the losses of candidates (m, n) if each of the draws (S, n) is true: (m, S).
 
-    Labels of both are canonical.
+    Labels of both are canonical. ``counts`` (n,) int64 is how many rows each stands for, one by default.
     """
+    counts = np.ones(draws.shape[1], dtype=np.int64) if counts is None else counts
     losses = np.empty((len(candidates), len(draws)))
-    f = weights_of_sizes(loss, draws.shape[1])
+    f = weights_of_sizes(loss, int(counts.sum()))
     proposed, drawn = (np.ascontiguousarray(labels, dtype=np.int64) for labels in (candidates, draws))
     n_draws, n = drawn.shape
     width = int(drawn.max(initial=0)) + 1
@@ -117,7 +119,7 @@ def losses_between(
     def fill(start: int, stop: int) -> None:
         room = np.zeros(max(length * width, length, width), dtype=np.int64)
         of_draws = np.empty(n_draws)
-        arrays = proposed.ctypes.data, drawn.ctypes.data
+        arrays = proposed.ctypes.data, drawn.ctypes.data, counts.ctypes.data
         weights, results = f.ctypes.data, losses.ctypes.data
         scratch = room.ctypes.data, width, of_draws.ctypes.data
         _fill_losses(*arrays, n_draws, n, weights, *costs, results, *scratch, start, stop)

@@ -38,30 +38,33 @@ _ROOM = 8
 # partitions are then improved on all draws.
 N_FIRST = 500
 N_KEPT = 2
+# The searches see a sample of the draws that has at most so many labels, of at least so many draws.
+MOST_LABELS, FEWEST_SEEN = 4_000_000, 40
 
 # Entries of ``head``: number of draws, largest number of clusters of a draw, capacity for clusters, number of
 # clusters with rows, and largest number of clusters allowed.
 _N_DRAWS, _WIDTH, _CAPACITY, _N_CLUSTERS, _MOST = range(5)
-# Types of head, draws, shares, gains, labels, sizes, met and costs; see :class:`Search`.
-_STATE = (INTS, SMALL_INTS, FLOATS, FLOATS, INTS, INTS, SMALL_INTS, FLOATS)
+# Types of head, draws, shares, f, counts, labels, sizes, met and costs; see :class:`Search`.
+_STATE = (INTS, SMALL_INTS, FLOATS, FLOATS, INTS, INTS, INTS, SMALL_INTS, FLOATS)
 
 
 @inlined
-def _join_cost(head, draws, shares, gains, sizes, met, i, k, a, b):
+def _join_cost(head, draws, shares, f, counts, sizes, met, i, k, a, b):
     """Increase of the expected loss when row i joins cluster k, up to a constant in k."""
     n_draws, width, capacity = head[_N_DRAWS], head[_WIDTH], head[_CAPACITY]
-    of_row = shifted(draws, i * n_draws)
+    of_row, m = shifted(draws, i * n_draws), counts[i]
     shared = 0.0
     for s in range(n_draws):
-        shared += shares[s] * gains[met[(s * width + of_row[s]) * capacity + k]]
-    return b * gains[sizes[k]] - (a + b) * shared
+        before = met[(s * width + of_row[s]) * capacity + k]
+        shared += shares[s] * (f[before + m] - f[before])
+    return b * (f[sizes[k] + m] - f[sizes[k]]) - (a + b) * shared
 
 
 @inlined
-def _join_costs(head, draws, shares, gains, sizes, met, costs, i, a, b):
+def _join_costs(head, draws, shares, f, counts, sizes, met, costs, i, a, b):
     """Set ``costs`` to the increase for each cluster with rows, and to infinity for clusters without."""
     n_draws, width, capacity = head[_N_DRAWS], head[_WIDTH], head[_CAPACITY]
-    of_row = shifted(draws, i * n_draws)
+    of_row, m = shifted(draws, i * n_draws), counts[i]
     last = capacity
     while last > 0 and sizes[last - 1] == 0:
         last -= 1
@@ -71,29 +74,30 @@ def _join_costs(head, draws, shares, gains, sizes, met, costs, i, a, b):
         # Counts of all clusters in the row's cluster of draw s are contiguous.
         clusters, share = shifted(met, (s * width + of_row[s]) * capacity), shares[s]
         for k in range(last):
-            # A first common row gains nothing: f(1) = f(0) = 0 for both losses.
+            # Where there is no common row, it gains f(m) in any cluster.
             if clusters[k] > 0:
-                costs[k] += share * gains[clusters[k]]
+                costs[k] += share * (f[clusters[k] + m] - f[clusters[k]] - f[m])
     for k in range(capacity):
-        costs[k] = b * gains[sizes[k]] - (a + b) * costs[k] if sizes[k] > 0 else np.inf
+        gain = f[sizes[k] + m] - f[sizes[k]]
+        costs[k] = b * gain - (a + b) * (costs[k] + f[m]) if sizes[k] > 0 else np.inf
 
 
 @inlined
-def _alone_cost(gains, a, b):
-    """Increase of the expected loss when a row forms a cluster by itself."""
-    return b * gains[0] - (a + b) * gains[0]
+def _alone_cost(f, m, a):
+    """Increase of the expected loss when a row that stands for m forms a cluster by itself."""
+    return -a * f[m]
 
 
 @inlined
-def _count(head, draws, labels, sizes, met, i, k, change):
-    """Let row i join (``change`` 1) or leave (-1) cluster k."""
+def _count(head, draws, counts, labels, sizes, met, i, k, sign):
+    """Let row i join (``sign`` 1) or leave (-1) cluster k."""
     n_draws, width, capacity = head[_N_DRAWS], head[_WIDTH], head[_CAPACITY]
-    of_row = shifted(draws, i * n_draws)
+    of_row, change = shifted(draws, i * n_draws), sign * counts[i]
     for s in range(n_draws):
         met[(s * width + of_row[s]) * capacity + k] += change
     sizes[k] += change
     labels[i] = k if change > 0 else -1
-    if change > 0 and sizes[k] == 1:
+    if change > 0 and sizes[k] == change:
         head[_N_CLUSTERS] += 1
     if change < 0 and sizes[k] == 0:
         head[_N_CLUSTERS] -= 1
@@ -109,15 +113,15 @@ def _first_empty(head, sizes):
 
 
 @inlined
-def _best(head, draws, shares, gains, sizes, met, costs, i, free, a, b):
+def _best(head, draws, shares, f, counts, sizes, met, costs, i, free, a, b):
     """Return the cluster in which row i costs least, and that cost. The row must be in no cluster.
 
     ``free`` is a cluster without rows. ``costs`` are set to those of all clusters.
     """
-    _join_costs(head, draws, shares, gains, sizes, met, costs, i, a, b)
+    _join_costs(head, draws, shares, f, counts, sizes, met, costs, i, a, b)
     best, least = -1, np.inf
     if head[_N_CLUSTERS] < head[_MOST]:
-        best, least = free, _alone_cost(gains, a, b)
+        best, least = free, _alone_cost(f, counts[i], a)
     for k in range(head[_CAPACITY]):
         if costs[k] < least - LEAST_GAIN:
             best, least = k, costs[k]
@@ -125,10 +129,10 @@ def _best(head, draws, shares, gains, sizes, met, costs, i, free, a, b):
 
 
 @c_function(NOTHING(*_STATE, INTS, INT))
-def _place(head, draws, shares, gains, labels, sizes, met, costs, rows, n_rows):
+def _place(head, draws, shares, f, counts, labels, sizes, met, costs, rows, n_rows):
     """Count rows in the clusters that their labels name."""
     for t in range(n_rows):
-        _count(head, draws, labels, sizes, met, rows[t], labels[rows[t]], 1)
+        _count(head, draws, counts, labels, sizes, met, rows[t], labels[rows[t]], 1)
 
 
 @c_function(NOTHING(INT, INT, INTS, INT))
@@ -138,7 +142,7 @@ def _shuffle(next_double, state, rows, n_rows):
 
 
 @c_function(INT(*_STATE, INTS, INT, INT, FLOATS, FLOAT, FLOAT))
-def _allocate(head, draws, shares, gains, labels, sizes, met, costs, rows, start, stop, total, a, b):
+def _allocate(head, draws, shares, f, counts, labels, sizes, met, costs, rows, start, stop, total, a, b):
     """Let ``rows[start:stop]``, in no cluster, join the best cluster in turn; add the costs to ``total[0]``.
 
     Return ``stop``, or the position of the row at which the capacity for clusters was used up.
@@ -147,14 +151,14 @@ def _allocate(head, draws, shares, gains, labels, sizes, met, costs, rows, start
         free = _first_empty(head, sizes)
         if free < 0:
             return t
-        k, cost = _best(head, draws, shares, gains, sizes, met, costs, rows[t], free, a, b)
-        _count(head, draws, labels, sizes, met, rows[t], k, 1)
+        k, cost = _best(head, draws, shares, f, counts, sizes, met, costs, rows[t], free, a, b)
+        _count(head, draws, counts, labels, sizes, met, rows[t], k, 1)
         total[0] += cost
     return stop
 
 
 @c_function(INT(*_STATE, INTS, INT, INT, INTS, FLOAT, FLOAT))
-def _sweep(head, draws, shares, gains, labels, sizes, met, costs, rows, start, stop, changed, a, b):
+def _sweep(head, draws, shares, f, counts, labels, sizes, met, costs, rows, start, stop, changed, a, b):
     """Move ``rows[start:stop]`` in turn to the best cluster for each; set ``changed[0]`` to 1 if any moved.
 
     Return ``stop``, or the position of the row at which the capacity for clusters was used up.
@@ -162,48 +166,53 @@ def _sweep(head, draws, shares, gains, labels, sizes, met, costs, rows, start, s
     for t in range(start, stop):
         i = rows[t]
         old = labels[i]
-        if sizes[old] > 1 and _first_empty(head, sizes) < 0:
+        if sizes[old] > counts[i] and _first_empty(head, sizes) < 0:
             return t
-        _count(head, draws, labels, sizes, met, i, old, -1)
-        k, cost = _best(head, draws, shares, gains, sizes, met, costs, i, _first_empty(head, sizes), a, b)
-        stay = _alone_cost(gains, a, b) if sizes[old] == 0 else costs[old]
+        _count(head, draws, counts, labels, sizes, met, i, old, -1)
+        k, cost = _best(head, draws, shares, f, counts, sizes, met, costs, i, _first_empty(head, sizes), a, b)
+        stay = _alone_cost(f, counts[i], a) if sizes[old] == 0 else costs[old]
         if cost >= stay - LEAST_GAIN:
             k = old
         if k != old:
             changed[0] = 1
-        _count(head, draws, labels, sizes, met, i, k, 1)
+        _count(head, draws, counts, labels, sizes, met, i, k, 1)
     return stop
 
 
 @c_function(FLOAT(*_STATE, INTS, INT, INT, FLOAT, FLOAT))
-def _dissolve(head, draws, shares, gains, labels, sizes, met, costs, rows, n_rows, k, a, b):
+def _dissolve(head, draws, shares, f, counts, labels, sizes, met, costs, rows, n_rows, k, a, b):
     """Remove all rows from cluster k, the last one first; return the total cost of their having joined it."""
     before = 0.0
     for t in range(n_rows - 1, -1, -1):
-        _count(head, draws, labels, sizes, met, rows[t], k, -1)
-        before += _join_cost(head, draws, shares, gains, sizes, met, rows[t], k, a, b)
+        _count(head, draws, counts, labels, sizes, met, rows[t], k, -1)
+        before += _join_cost(head, draws, shares, f, counts, sizes, met, rows[t], k, a, b)
     return before
 
 
 @c_function(NOTHING(*_STATE, INTS, INT, INT))
-def _reunite(head, draws, shares, gains, labels, sizes, met, costs, rows, n_rows, k):
+def _reunite(head, draws, shares, f, counts, labels, sizes, met, costs, rows, n_rows, k):
     """Move rows from their clusters to cluster k."""
     for t in range(n_rows):
-        _count(head, draws, labels, sizes, met, rows[t], labels[rows[t]], -1)
+        _count(head, draws, counts, labels, sizes, met, rows[t], labels[rows[t]], -1)
     for t in range(n_rows):
-        _count(head, draws, labels, sizes, met, rows[t], k, 1)
+        _count(head, draws, counts, labels, sizes, met, rows[t], k, 1)
 
 
 class Search:
     """A partition under construction, with counts of the rows that its clusters share with those of the draws.
 
+    Rows that are together in all draws are one row that stands for several: as the loss is concave in how many of
+    them are in one cluster and how many in another, a partition with the smallest expected loss has them together.
+
     Parameters
     ----------
     draws : (n, S) int32 array
         Canonical labels of the draws, one column each.
+    counts : (n,) int64 array
+        How many rows each stands for.
     shares : (S,) float64 array
-    gains : (n,) float64 array
-        f(x + 1) - f(x) at index x.
+    f : (N + 1,) float64 array
+        The loss of cluster sizes, N being the sum of ``counts``.
     start : (n,) int64 array
         Labels at the start, -1 where a row is in no cluster.
     most : float
@@ -215,15 +224,16 @@ class Search:
     def __init__(
         self,
         draws: np.ndarray,
+        counts: np.ndarray,
         shares: np.ndarray,
-        gains: np.ndarray,
+        f: np.ndarray,
         start: np.ndarray,
         most: float,
         costs: tuple[float, float],
     ) -> None:
         n, n_draws = draws.shape
         width, capacity = int(draws.max()) + 1, max(_ROOM, int(start.max()) + 2)
-        self.draws, self.shares, self.gains, self.costs = draws, shares, gains, costs
+        self.draws, self.counts, self.shares, self.f, self.costs = draws, counts, shares, f, costs
         self.labels = start.astype(np.int64)
         self.sizes = np.zeros(capacity, dtype=np.int64)
         # Number of rows that cluster k shares with cluster l of draw s: (S, L, K).
@@ -236,8 +246,8 @@ class Search:
 
     def _point(self) -> None:
         self._costs = np.empty(len(self.sizes))
-        arrays = self.head, self.draws, self.shares, self.gains, self.labels, self.sizes, self.met, self._costs
-        self._state = tuple(array.ctypes.data for array in arrays)
+        arrays = self.head, self.draws, self.shares, self.f, self.counts, self.labels, self.sizes, self.met
+        self._state = tuple(array.ctypes.data for array in (*arrays, self._costs))
 
     def _grow(self) -> None:
         """Double the capacity for clusters."""
@@ -345,40 +355,65 @@ def search_point_partition(
     """Return canonical labels with a small expected loss under draws (S, n), and that loss.
 
     There are ``n_starts`` starts from an empty partition, and as many from draws: those with the smallest expected
-    loss in a random sample. With many draws, a first search uses a part of them.
+    loss in a random sample. With many draws, a first search uses a part of them, and with very many labels all
+    searches do. The partition is chosen among their results by all draws.
     """
     draws, shares = distinct(labels)
-    n = draws.shape[1]
-    gains = np.diff(weights_of_sizes(loss, n))
-    rng = np.random.default_rng(seed)
-    few = draws[rng.choice(len(draws), min(len(draws), 16 * n_starts), replace=False, p=shares)]
+    n, rng = draws.shape[1], np.random.default_rng(seed)
+    seen, of_seen, n_seen = draws, shares, max(MOST_LABELS // n, FEWEST_SEEN)
+    if len(draws) > n_seen:
+        seen, of_seen = (
+            draws[rng.choice(len(draws), n_seen, replace=False, p=shares)],
+            np.full(n_seen, 1.0 / n_seen),
+        )
+    # Rows that are together in all draws stay together.
+    alike, first, counts = _alike(seen)
+    seen, f = np.ascontiguousarray(seen[:, first]), weights_of_sizes(loss, n)
+    few = seen[rng.choice(len(seen), min(len(seen), 16 * n_starts), replace=False, p=of_seen)]
     few = few[few.max(axis=1) < most]
     with Threads(n_threads or available_threads()) as threads:
 
         def expected(partitions: np.ndarray) -> np.ndarray:
-            return losses_between(threads, partitions, draws, loss, costs) @ shares
+            return losses_between(threads, partitions, seen, loss, costs, counts) @ of_seen
 
         def improved(starts: np.ndarray, draws: np.ndarray, shares: np.ndarray) -> np.ndarray:
-            seeds, results = rng.spawn(len(starts)), np.empty((len(starts), n), dtype=np.int64)
+            seeds, results = rng.spawn(len(starts)), np.empty(starts.shape, dtype=np.int64)
             by_row = np.ascontiguousarray(draws.T.astype(np.int32))
 
             def run(first: int, last: int) -> None:
                 for t in range(first, last):
-                    search = Search(by_row, shares, gains, starts[t], most, costs)
+                    search = Search(by_row, counts, shares, f, starts[t], most, costs)
                     results[t] = canonical_labels(improve(search, seeds[t]))[0]
 
             threads.run(run, 0, len(starts))
             return results
 
         few = few[np.argsort(expected(few), kind="stable")[:n_starts]]
-        candidates = np.concatenate([np.full((n_starts, n), -1, dtype=np.int64), few])
-        if len(draws) > 2 * N_FIRST:
-            some = rng.choice(len(draws), N_FIRST, replace=False, p=shares)
-            candidates = improved(candidates, draws[some], np.full(N_FIRST, 1.0 / N_FIRST))
+        candidates = np.concatenate([np.full((n_starts, len(first)), -1, dtype=np.int64), few])
+        if len(seen) > 2 * N_FIRST:
+            some = rng.choice(len(seen), N_FIRST, replace=False, p=of_seen)
+            candidates = improved(candidates, seen[some], np.full(N_FIRST, 1.0 / N_FIRST))
             # Several searches may end at the same partition.
             candidates = np.unique(candidates, axis=0)
             candidates = candidates[np.argsort(expected(candidates), kind="stable")[:N_KEPT]]
-        candidates = np.concatenate([improved(candidates, draws, shares), few[:1]])
-        losses = expected(candidates)
+        candidates = np.concatenate([improved(candidates, seen, of_seen), few[:1]])
+        candidates = np.unique(candidates, axis=0)[:, alike]
+        losses = losses_between(threads, candidates, draws, loss, costs) @ shares
     best = int(np.argmin(losses))
     return candidates[best], float(losses[best])
+
+
+def _alike(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Group the rows that are together in all draws (S, n).
+
+    Returns
+    -------
+    alike : (n,) int64 array
+        The number of each row's group, in order of first appearance.
+    first, counts : (m,) int64 arrays
+        The first row of each group, and how many rows it has.
+    """
+    by_row, groups = np.ascontiguousarray(draws.T.astype(np.int32)), dict[bytes, int]()
+    alike = np.array([groups.setdefault(row.tobytes(), len(groups)) for row in by_row])
+    _, first, counts = np.unique(alike, return_index=True, return_counts=True)
+    return alike, first, counts
