@@ -3,6 +3,7 @@
     python benchmarks/defaults.py results
     python benchmarks/defaults.py results --tables wine iris --bases default --draws 300
     python benchmarks/defaults.py results --only added one
+    python benchmarks/defaults.py results --only views --cases /path/to/tables
 
 For each table and each base measure, with its scale learnt or with fixed numbers: the adjusted Rand index of the
 point partition with the known groups, its number of clusters, the mean log density of a fifth of the rows that were
@@ -15,13 +16,19 @@ tables are at the end. Writes ``defaults.json`` into the folder.
 ``added`` is the index of three groups in a table as it may come, by the default alone: with a column that is
 constant, or repeats others, or is almost constant; and ``one`` the probability of one cluster in one column of normal
 numbers. Both are of ten data sets, and go into ``added.json`` and ``one.json``.
+
+``views`` are frames with columns of several kinds, without a base measure and with a dict of views by hand: the index
+of both with the known groups, where there are any, and with each other. ``--cases`` is a folder of further tables:
+R's ``kidney``, ``cpp`` (BNPmix), ``lalonde`` (MatchIt), ``paquid`` (lcmm) and BUGS's LSAT, as CSV files.
 """
 
 import argparse
+import importlib
 import json
 import logging
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -161,6 +168,97 @@ def of_one(n_draws):
     return found
 
 
+def of_frame(load):
+    bunch = load(as_frame=True)
+    return bunch.data, bunch.target.to_numpy()
+
+
+def all_of_penguins():
+    table = dp.datasets.load_penguins().dropna()
+    return table.drop(columns="species"), table["species"].to_numpy()
+
+
+def patients():
+    sys.path.append(str(Path(__file__).parent.parent / "examples"))
+    return importlib.import_module("mixed_table").simulate()
+
+
+def lsat(folder):
+    table = pd.read_csv(folder / "lsat.csv")
+    return table.loc[np.repeat(table.index, table["count"])].drop(columns="count").reset_index(drop=True), None
+
+
+NUMBERS, CODES, BITS = dp.NormalInverseWishart, dp.DirichletCategorical, dp.BetaBernoulli(1.0, 1.0)
+# Frames with their groups, and views by hand.
+FRAMES = {
+    "wine": (lambda folder: of_frame(datasets.load_wine), NUMBERS),
+    "iris": (lambda folder: of_frame(datasets.load_iris), NUMBERS),
+    "penguins": (
+        lambda folder: all_of_penguins(),
+        {
+            "lengths": (["bill_length", "bill_depth", "flipper_length", "body_mass"], NUMBERS),
+            "codes": (["island", "sex"], CODES),
+        },
+    ),
+    "patients": (
+        lambda folder: patients(),
+        {
+            "pressure": (["systolic", "diastolic"], NUMBERS),
+            "region": (["region"], CODES),
+            "visits": ("visits", dp.GammaPoisson(1.0, 0.2)),
+        },
+    ),
+    "lsat": (lsat, BITS),
+    "kidney": (
+        lambda folder: (pd.read_csv(folder / "kidney.csv").drop(columns="patient"), None),
+        {"numbers": (["t", "age"], NUMBERS), "disease": (["disease"], CODES), "bits": (["sex", "event"], BITS)},
+    ),
+    "births": (
+        lambda folder: (pd.read_csv(folder / "cpp.csv").astype({"hosp": "category"}), None),
+        {"numbers": (["gest", "dde", "weight"], NUMBERS), "codes": (["hosp", "smoke"], CODES)},
+    ),
+    "lalonde": (
+        lambda folder: (pd.read_csv(folder / "lalonde.tab", sep=r"\s+"), None),
+        {
+            "numbers": (["age", "educ", "re74", "re75", "re78"], NUMBERS),
+            "race": (["race"], CODES),
+            "bits": (["treat", "married", "nodegree"], BITS),
+        },
+    ),
+    "paquid": (
+        lambda folder: (pd.read_csv(folder / "paquid.csv").groupby("ID").first().drop(columns="agedem"), None),
+        {
+            "numbers": (["MMSE", "normMMSE", "age65", "age_init"], NUMBERS),
+            "bits": (["CEP", "male", "dem"], BITS),
+        },
+    ),
+}
+
+
+OF_CASES = "lsat", "kidney", "births", "lalonde", "paquid"
+
+
+def of_views(n_draws, folder):
+    results = {}
+    for name, (load, by_hand) in FRAMES.items():
+        if folder is None and name in OF_CASES:
+            continue
+        table, groups = load(folder)
+        found = {
+            who: dp.point_partition(fitted(lambda rows, base=base: base, table, n_draws), "y")["labels"].to_numpy()
+            for who, base in (("default", None), ("by hand", by_hand))
+        }
+        rand = {
+            who: float("nan") if groups is None else adjusted_rand_score(groups, own) for who, own in found.items()
+        }
+        rand["both"] = adjusted_rand_score(*found.values())
+        results[name] = rand | {f"{who}, clusters": len(np.unique(own)) for who, own in found.items()}
+        print(
+            f"  {name:12s}", "  ".join(f"{key} {value:5.2f}" for key, value in results[name].items()), flush=True
+        )
+    return results
+
+
 def report(groups, found, log_density, seconds):
     return {
         "rand": float(adjusted_rand_score(groups, found)),
@@ -218,14 +316,22 @@ def main():
     parser.add_argument("--bases", nargs="+", choices=BASES, default=list(BASES))
     parser.add_argument("--draws", type=int, default=500)
     parser.add_argument(
-        "--only", nargs="+", choices=["tables", "added", "one"], default=["tables", "added", "one"]
+        "--only",
+        nargs="+",
+        choices=["tables", "added", "one", "views"],
+        default=["tables", "added", "one", "views"],
     )
+    parser.add_argument("--cases", type=Path)
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     for name, of in (("added", of_added), ("one", of_one)):
         if name in arguments.only:
             print(name)
             (arguments.folder / f"{name}.json").write_text(json.dumps(of(arguments.draws), indent=1))
+    if "views" in arguments.only:
+        print("views")
+        found = of_views(arguments.draws, arguments.cases)
+        (arguments.folder / "views.json").write_text(json.dumps(found, indent=1))
     if "tables" in arguments.only:
         compare(arguments)
 

@@ -241,4 +241,4 @@ def with_parameters(
                 coords[f"{dims_of_parameter[-1]}_name"] = (dims_of_parameter[-2:], names)
             name = draws.name_of(view, parameter)
             variables[name] = (dims_of_parameter, values)
-    return xr.Dataset(variables, coords=coords, attrs={"family": [view.family.name for view in draws.views]})
+    return xr.Dataset(variables, coords=coords, attrs={"family": [view.family.title for view in draws.views]})

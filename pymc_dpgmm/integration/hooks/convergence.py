@@ -5,7 +5,9 @@ the numbers of clusters change from draw to draw. They are replaced by those of 
 the numbering, which the labels' step reports: number of clusters, entropy of their sizes, log joint density.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -68,7 +70,7 @@ def checked_without_labels(check: Callable[..., list[Any]]) -> Callable[..., lis
             if others:
                 without = idata.copy()
                 without["posterior"] = xr.DataTree(posterior.drop_vars(unnamed, errors="ignore"))
-                warnings = check(without, model)
+                warnings = [_with_entries(warning) for warning in check(without, model)]
             mixtures = [name.removesuffix("_n_clusters") for name in in_chunks]
             warnings += _warnings_of_restarts(idata, labels)
             warnings += [*partition_warnings(idata, labels), *partition_warnings(idata, mixtures, "")]
@@ -79,6 +81,38 @@ def checked_without_labels(check: Callable[..., list[Any]]) -> Callable[..., lis
         return warnings
 
     return check_convergence
+
+
+# How many entries a warning names.
+_MOST_NAMED = 3
+
+
+def _with_entries(warning: Any) -> Any:
+    """Return a warning of PyMC, which tells of some parameters, with the names of the worst entries."""
+    if warning.kind is not WarningType.CONVERGENCE or not isinstance(warning.extra, xr.Dataset | xr.DataTree):
+        return warning
+    is_r_hat = warning.message.startswith("The rhat")
+    found = [
+        (float(value), str(name) + (f"[{', '.join(map(str, place))}]" if values.ndim else ""))
+        for name, values in warning.extra.data_vars.items()
+        for place, value in zip(_places(values), values.to_numpy().ravel(), strict=True)
+        if (value > WORST_R_HAT if is_r_hat else value < np.inf)
+    ]
+    worst = sorted(found, reverse=is_r_hat)[:_MOST_NAMED]
+    if not worst:
+        return warning
+    told = ", ".join(f"{name} ({value:.{3 if is_r_hat else 0}f})" for value, name in worst)
+    what = "R-hat is largest" if is_r_hat else "Effective draws of all chains are fewest"
+    return replace(warning, message=f"{what} for {told}. {warning.message}")
+
+
+def _places(values: xr.DataArray) -> Iterator[tuple[Any, ...]]:
+    """Yield the coordinates of all entries, or their positions on axes without coordinates, in order of memory."""
+    axes = [
+        values[dim].to_numpy().tolist() if dim in values.coords else range(values.sizes[dim])
+        for dim in values.dims
+    ]
+    yield from itertools.product(*axes)
 
 
 def impossible_warnings(idata: Any) -> Iterator[Any]:

@@ -38,6 +38,7 @@ class AtomFamily(NamedTuple):
 
     component: AtomComponent
     name: str = "DirichletProcess"
+    title: str = "DirichletProcess"
     given: Mapping[str, str] = {}
 
 

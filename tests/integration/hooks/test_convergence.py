@@ -72,6 +72,30 @@ def test_few_effective_draws_and_chains_that_stand_still():
     assert not list(partition_warnings(trace(), ["z"]))
 
 
+def test_warnings_of_pymc_name_the_worst_entries():
+    """R-hat and effective draws of a vector with names, of a matrix without, and of a number."""
+    rng = np.random.default_rng(1)
+    with pm.Model(coords={"dose": ["low", "high"]}) as model:
+        pm.Normal("b", dims="dose")
+        pm.Normal("c", shape=(2, 2))
+        pm.Normal("d")
+        dp.DPMixture("y", 1.0, observed=ROWS)
+    draws = {name: rng.normal(size=(4, 500, *shape)) for name, shape in (("b", (2,)), ("c", (2, 2)), ("d", ()))}
+    draws["b"][..., 1] += 3.0 * np.arange(4)[:, None]
+    draws["c"][:, :, 1, 0] = np.cumsum(draws["c"][:, :, 1, 0], axis=1)
+    dims = {"b": ("dose",), "c": ("c_dim_0", "c_dim_1"), "d": ()}
+    posterior = xr.Dataset(
+        {name: (("chain", "draw", *dims[name]), values) for name, values in draws.items()},
+        coords={"chain": range(4), "draw": range(500), "dose": ["low", "high"]},
+    )
+    told = mcmc.run_convergence_checks(xr.DataTree.from_dict({"posterior": posterior}), model)
+    r_hat, fewest = (warning.message for warning in told)
+    assert r_hat.startswith("R-hat is largest for b[high] (")
+    assert "c[1, 0] (" in r_hat
+    assert "low" not in r_hat
+    assert fewest.startswith("Effective draws of all chains are fewest for ")
+
+
 def test_other_models_are_checked_by_pymc_alone(told):
     with pm.Model():
         x = pm.Normal("x")
