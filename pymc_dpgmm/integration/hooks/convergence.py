@@ -75,12 +75,30 @@ def checked_without_labels(check: Callable[..., list[Any]]) -> Callable[..., lis
             warnings += _warnings_of_restarts(idata, labels)
             warnings += [*partition_warnings(idata, labels), *partition_warnings(idata, mixtures, "")]
             warnings += impossible_warnings(idata)
+            warnings += _warnings_of_constants(posterior[others])
         except KeyboardInterrupt:
             # The draws are complete and must not be lost with the check.
             logger.warning("The check of convergence was stopped; the draws are complete.")
         return warnings
 
     return check_convergence
+
+
+def _warnings_of_constants(drawn: xr.Dataset) -> Iterator[Any]:
+    """Yield a warning if continuous variables have one value in all draws, of which R-hat says nothing."""
+    still = [
+        str(name)
+        for name, values in drawn.items()
+        if values.dtype.kind == "f"
+        and values.sizes["draw"] >= FEWEST_DRAWS
+        and (values == values.isel(chain=0, draw=0)).all(("chain", "draw")).any()
+    ]
+    if still:
+        message = (
+            f"{', '.join(still)} had the same value in all draws, which are no draws of its posterior: look "
+            "whether its log density, and the gradient of this, are finite where chains begin"
+        )
+        yield SamplerWarning(WarningType.CONVERGENCE, message, "error", None, None, None)
 
 
 # How many entries a warning names.

@@ -16,6 +16,7 @@ from pymc_dpgmm.sampler.hamiltonian import no_u_turn, normal_clusters
 from pymc_dpgmm.sampler.hamiltonian.adaptation import Directions, Scales, StepSize, stretched
 from pymc_dpgmm.sampler.hamiltonian.no_u_turn import NoUTurn, Told
 from pymc_dpgmm.sampler.hamiltonian.normal_clusters import StandardizedRows
+from pymc_dpgmm.sampler.hamiltonian.without_gradient import BySlices
 
 KERNELS: tuple[CFunction, ...] = (*no_u_turn.KERNELS, *normal_clusters.KERNELS)
 TARGET_ACCEPT, MAX_TREEDEPTH, EARLY_MAX_TREEDEPTH = 0.8, 10, 8
@@ -74,6 +75,8 @@ class Learnt:
         What else parts have learnt, by their names.
     n_moves : int
         Of tuning.
+    by_slices : BySlices, optional
+        Where points have been met at which the density has no gradient.
     """
 
     def __init__(self, n: int, tune: int, target_accept: float) -> None:
@@ -82,6 +85,7 @@ class Learnt:
         self.directions, self.bases_along = Directions(tune), list[Any]()
         self.of_parts: dict[str, Any] = {}
         self.tune, self.n_moves = tune, 0
+        self.by_slices: BySlices | None = None
 
     def seen(self, name: str, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return pseudo-observations of rows (n, d) and their precisions; numbers are those of the first draw."""
@@ -409,10 +413,20 @@ class ContinuousMove:
             density.function(sampler.failed_at, *fixed, *(np.asarray(point[name]) for name in density.inputs))
             raise RuntimeError(f"the log density of {', '.join(self.watched)} could not be computed")
         self.n_impossible = 0 if told is None else told.n_impossible
-        if told is None:
+        if sampler.lacks_gradient and learnt.by_slices is None:
+            learnt.by_slices = BySlices(m)
+            logger.warning(
+                "The log density of %s has no finite gradient at some values, and slices draw them there, more "
+                "slowly. A pm.math.switch has none where its other branch is infinite or not a number: bound what "
+                "goes into that branch",
+                ", ".join(self.watched),
+            )
+        if told is None and learnt.by_slices is None:
             return None
-        if tuning:
+        if tuning and told is not None:
             self._learn(learnt, point, told, sampler, vector[:m], n_clusters, along)
+        if learnt.by_slices is not None and not learnt.by_slices.draw(sampler, tuning):
+            return None
         for name, piece in density.pieces.items():
             point[name] = vector[piece.start : piece.stop].reshape(piece.shape).astype(self._dtypes[name])
         further = iter(sampler.further)

@@ -16,7 +16,7 @@ and a diagonal D, that stay during a transition; momenta are those of y, standar
 import itertools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -75,26 +75,48 @@ TRANSITION = Block(
     max_depth=NUMBER,
     # See RESULTS.
     results=blocks.FLOATS,
+    # Of slices, where there is no gradient: their widths; whether the density has failed, and at how many points
+    # it was +inf or NaN.
+    widths=blocks.FLOATS,
+    failures=blocks.INTS,
     next_double=NUMBER,
     bit_state=NUMBER,
 )
 # What a transition tells: the log density of what is drawn; the mean acceptance rate over the trajectory; how
 # often this was doubled, and of how many steps it consists; whether it diverged; the energy of what is drawn; at
-# how many points the log density was +inf or NaN; and whether it could not be computed.
-RESULTS = ("log_p", "acceptance_rate", "depth", "n_steps", "diverging", "energy", "impossible", "failed")
-(_LOG_P, _ACCEPTANCE, _DEPTH, _STEPS, _DIVERGING, _ENERGY, _IMPOSSIBLE, _FAILED) = range(len(RESULTS))
+# how many points the log density was +inf or NaN; whether it could not be computed; and at how many points it was
+# finite, and its gradient was not.
+RESULTS = (
+    "log_p",
+    "acceptance_rate",
+    "depth",
+    "n_steps",
+    "diverging",
+    "energy",
+    "impossible",
+    "failed",
+    "without_gradient",
+)
+(_LOG_P, _ACCEPTANCE, _DEPTH, _STEPS, _DIVERGING, _ENERGY, _IMPOSSIBLE, _FAILED, _WITHOUT) = range(len(RESULTS))
 NONE = np.empty(0)
 _at = TRANSITION.reader()
 
 
 @inlined
 def _density(t):
-    """Compute log density and gradient; return the log density, minus infinity where it is none."""
+    """Compute log density and gradient; return the log density, minus infinity where one of them is none."""
     if call_entry(t.entry, t.code, t.inputs, t.outputs) != 0:
         t.results[_FAILED] = 1.0
         return -math.inf
     if not t.log_p[0] < math.inf:
         t.results[_IMPOSSIBLE] += 1.0
+        return -math.inf
+    # Nothing times what is not finite is not a number.
+    nothing = 0.0
+    for i in range(t.n):
+        nothing += 0.0 * t.gradient[i]
+    if nothing != 0.0 and t.log_p[0] > -math.inf:
+        t.results[_WITHOUT] += 1.0
         return -math.inf
     return t.log_p[0]
 
@@ -318,9 +340,11 @@ class NoUTurn:
         self._fixed, self._given = list(fixed), [np.array(array, order="C") for array in given]
         self._ends, self._max_depth, self._room = np.cumsum([0, *further]), max_depth, 0
         self._memory = t = _Transition(entry=entry, code=entry.code, n_further=int(self._ends[-1]))
-        t._make(log_p=1, results=len(RESULTS))
+        t._make(log_p=1, results=len(RESULTS), failures=2)
         t.draw_from(rng)
         self.failed_at: np.ndarray | None = None
+        # Whether the last draw has met a point at which the density has no gradient.
+        self.lacks_gradient = False
 
     def takes(self, fixed: Sequence[np.ndarray], given: Sequence[np.ndarray]) -> bool:
         """Take other inputs, if they have the places and shapes of the present ones; tell whether they do."""
@@ -372,11 +396,21 @@ class NoUTurn:
         t.directions, t.stretches = directions, stretches
         has_density = transition(t.address, size)
         self._entry.raise_error()
-        log_p, rate, depth, n_steps, diverging, energy, n_impossible, failed = t.results.tolist()
+        log_p, rate, depth, n_steps, diverging, energy, n_impossible, failed, without = t.results.tolist()
+        self.lacks_gradient = without > 0.0
         self.failed_at = t.at[: t.n].copy() if failed else None
         if not has_density:
             return None
         return Told(log_p, rate, int(depth), int(n_steps), diverging > 0.0, energy, int(n_impossible))
+
+    def draw_with(self, kernel: Any, density: int, widths: np.ndarray, learns: int) -> bool:
+        """Draw the first numbers by slices of some widths (m,); tell whether the numbers have a density."""
+        t = self._memory
+        t.widths = widths
+        has_density = kernel(t.address, density, len(widths), learns)
+        self._entry.raise_error()
+        self.failed_at = t.at[: t.n].copy() if t.failures[0] else None
+        return bool(has_density)
 
     def gradient(self, n: int) -> np.ndarray:
         """Return the gradient of the first numbers at what was drawn."""

@@ -96,6 +96,19 @@ def test_warnings_of_pymc_name_the_worst_entries():
     assert fewest.startswith("Effective draws of all chains are fewest for ")
 
 
+def test_variables_that_stay_are_told_of():
+    """R-hat of them is no number, and would say nothing."""
+    with pm.Model() as model:
+        pm.Normal("b", shape=2)
+        pm.Normal("c")
+        dp.DPMixture("y", 1.0, observed=ROWS)
+    draws = np.random.default_rng(1).normal(size=(4, 500, 2))
+    draws[..., 1] = 0.3
+    posterior = xr.Dataset({"b": (("chain", "draw", "b_dim_0"), draws), "c": (("chain", "draw"), draws[..., 0])})
+    told = mcmc.run_convergence_checks(xr.DataTree.from_dict({"posterior": posterior}), model)
+    assert [warning.message[:33] for warning in told] == ["b had the same value in all draws"]
+
+
 def test_other_models_are_checked_by_pymc_alone(told):
     with pm.Model():
         x = pm.Normal("x")

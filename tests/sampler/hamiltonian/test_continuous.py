@@ -675,3 +675,37 @@ def test_steps_do_not_vanish_where_a_gradient_is_no_number():
         size.restart()
     size.end()
     assert 0.0 < size.size < 1e-5
+
+
+# --- Densities without a gradient
+
+
+def root(s, bound):
+    """Nothing, whose gradient is a number below a bound alone."""
+    return 1e-300 * pt.sqrt(pt.maximum(bound - s, 0.0))
+
+
+@pytest.mark.parametrize("bound", [0.5, -1e9])
+@pytest.mark.parametrize("kind", rest_slow(["latent", "process", "coefficient"], 1))
+def test_numbers_without_a_gradient_are_drawn_by_slices(kind, bound, caplog):
+    """Also where there is a gradient at some numbers only, among which trajectories stay."""
+    y = np.array([-1.0, 0.4, 1.3])
+    with pm.Model():
+        s = pm.Normal("s", 0.3, 1.0)
+        pm.Potential("root", root(s, bound))
+        if kind == "latent":
+            u = dp.DPMixture("u", 1.0, dp.NormalInverseGamma(**NIG), shape=3)
+            pm.Normal("y", u, 1.0, observed=y)
+        elif kind == "process":
+            u = dp.DirichletProcess("u", 1.0, pm.Normal.dist(0.0, 1.0), shape=3)
+            pm.Normal("y", u, 1.0, observed=y)
+        else:
+            b = pm.Normal("b", s)
+            dp.DPMixture("u", 1.0, dp.NormalInverseGamma(**NIG), observed=y, offset=0.0 * b)
+        idata = pm.sample(3_000, tune=300, chains=2, cores=1, random_seed=4, progressbar=False)
+    draws = idata["posterior"]["s"].to_numpy()
+    sampled.assert_mean_matches(draws, 0.3)
+    sampled.assert_mean_matches((draws - 0.3) ** 2, 1.0)
+    sampled.assert_mean_matches(1.0 * (draws > 0.5), stats.norm.sf(0.2))
+    told = [record for record in caplog.records if "has no finite gradient" in record.getMessage()]
+    assert len(told) == 2
