@@ -12,6 +12,8 @@ from pymc_dpgmm.tables.table import Table
 
 # Fewer rows than this may have consecutive numbers by chance.
 _LEAST_NUMBERED = 10
+# A value that so many rows have, and such a share of all, where such a share of the others differ, is a spike.
+_LEAST_REPEATED, _SHARE_REPEATED, _SHARE_OF_OTHERS = 5, 0.05, 0.5
 
 
 def warn_of_doubtful_numbers(table: Table) -> None:
@@ -27,6 +29,20 @@ def warn_of_doubtful_numbers(table: Table) -> None:
             "base= to silence this warning"
         )
         return
+    by_column = table.values.reshape(table.n_rows, -1)
+    spikes = {j: _spike(by_column[:, j]) for j in range(by_column.shape[1])}
+    told = [
+        (f"{table.key_of(j)} is " if not table.is_vector else "") + f"{value:g} in {count} of {table.n_rows} rows"
+        for j, (value, count) in spikes.items()
+        if count
+    ]
+    if told:
+        _warn(
+            f"{table.what} has values that many rows share exactly, between others that differ ({listed(told)}). "
+            "Normal clusters about them are as narrow as rounding, which decides the partition whatever else rows "
+            "are. Make whether a row has the value a column of bools, and leave a gap (NaN) in its place; give "
+            "base= to silence this warning"
+        )
     if table.is_vector:
         return
     columns = range(table.values.shape[1])
@@ -85,6 +101,18 @@ def _is_binary(values: np.ndarray) -> bool:
     """Whether the known entries are zeros and ones, and both occur."""
     known = values[~np.isnan(values)]
     return bool(np.all((known == 0) | (known == 1)) and 0 < known.sum() < known.size)
+
+
+def _spike(values: np.ndarray) -> tuple[float, int]:
+    """Return a value that many rows have exactly, where most of the others differ, and how many have it, or 0."""
+    known = values[~np.isnan(values)]
+    found, counts = np.unique(known, return_counts=True)
+    if len(found) < 2:
+        return 0.0, 0
+    most, n_others = int(counts.argmax()), len(known) - int(counts.max())
+    is_spike = counts[most] >= max(_LEAST_REPEATED, _SHARE_REPEATED * len(known))
+    is_apart = len(found) - 1 >= max(_LEAST_REPEATED, _SHARE_OF_OTHERS * n_others)
+    return float(found[most]), int(counts[most]) if is_spike and is_apart else 0
 
 
 def _is_numbering(values: np.ndarray, n_rows: int) -> bool:

@@ -1189,6 +1189,7 @@ def numbered(n=20):
             "smokes": rng.permutation(np.arange(n) % 2),
             "unit": unit,
             "number": np.arange(n) // 2,
+            "earned": np.where(np.arange(n) % 4 == 0, 0.0, rng.gamma(2.0, size=n)),
         }
     )
 
@@ -1197,6 +1198,8 @@ def numbered(n=20):
     ("columns", "arguments", "told"),
     [
         (["id", "x"], {}, r"the columns \['id'\] of observed number the rows"),
+        (["x", "earned"], {}, r"between others that differ \(\['earned is 0 in 5 of 20 rows'\]"),
+        ("earned", {}, r"between others that differ \(\['0 in 5 of 20 rows'\]"),
         (["x", "number"], {"unit": "number"}, "column 'number' of observed is the same as unit"),
         (["x", "number"], {"group": "number"}, "column 'number' of observed is the same as group"),
         (
@@ -1218,8 +1221,10 @@ def test_columns_that_are_hardly_data_are_told_of(columns, arguments, told):
 def test_columns_that_are_data_are_not_told_of():
     table = numbered()
     table["counts"] = np.random.default_rng(2).poisson(3.0, len(table))
+    # Rounded numbers repeat as well, and so do the others.
+    table["rounded"] = np.random.default_rng(3).normal(size=len(table)).round(1)
     with pm.Model():
-        dp.DPMixture("y", 1.0, observed=table[["x", "counts"]], unit=table["number"])
+        dp.DPMixture("y", 1.0, observed=table[["x", "counts", "rounded"]], unit=table["number"])
     with pm.Model():
         dp.DPMixture("y", 1.0, dp.NormalInverseWishart, observed=table[["id", "x", "smokes"]])
 
