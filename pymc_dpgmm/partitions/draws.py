@@ -139,6 +139,22 @@ def seat_rows(rng: np.random.Generator, alpha: float, discount: float, sizes: np
     return labels
 
 
+@c_function(INT(INT, INT, FLOAT, FLOAT, INT, INT, INT))
+def _count_new(next_double, state, alpha, discount, n, n_clusters, m):
+    bits, n_new = Bits(next_double, state), 0
+    for i in range(m):
+        weight = alpha + (n_clusters + n_new) * discount
+        if weight > 1e-12 and uniform(bits) * (n + i + alpha) < weight:
+            n_new += 1
+    return n_new
+
+
+def count_new_clusters(rng: np.random.Generator, alpha: float, discount: float, sizes: np.ndarray, m: int) -> int:
+    """Draw how many new clusters m further rows open, one after the other: see :func:`seat_rows`."""
+    counted: int = _count_new(*bits_of_generator(rng), alpha, discount, int(sizes.sum()), len(sizes), m)
+    return counted
+
+
 @c_function(NOTHING(INT, INT, FLOAT, FLOAT, FLOAT, INT, INTS, INTS))
 def _draw_labels(next_double, state, alpha, discount, most, n, sizes, labels):
     bits = Bits(next_double, state)

@@ -126,11 +126,8 @@ def _new_clusters(
 ) -> np.ndarray:
     """Return how many clusters without rows there are among further rows: (S,)."""
     draws = read_draws(idata, name, model, group, labels_alone=True)
-    found = []
-    for partition in draws.numbers.at_most(n_draws).partitions():
-        labels, n_clusters = partition.seats.seat(rng, m), len(partition.sizes)
-        found.append(len(np.unique(labels[labels >= n_clusters])))
-    return np.array(found)
+    partitions = draws.numbers.at_most(n_draws).partitions()
+    return np.array([partition.seats.count_new(rng, m) for partition in partitions])
 
 
 def _of_measures(

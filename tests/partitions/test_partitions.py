@@ -6,10 +6,11 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 import sampled
+from scipy import stats
 from scipy.special import gammaln, logsumexp
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.partitions.draws import draw_partition, draw_start
+from pymc_dpgmm.partitions.draws import count_new_clusters, draw_partition, draw_start, seat_rows
 from pymc_dpgmm.partitions.labels import canonical_labels, cluster_sizes, matched_names
 from pymc_dpgmm.partitions.n_clusters import expected_n_clusters, n_clusters_pmf
 from pymc_dpgmm.partitions.priors import (
@@ -328,3 +329,17 @@ def test_matched_names_follow_clusters_and_lead_back():
     moved = np.array([0, 1, 1, 1, 2, 2, 2])
     np.testing.assert_array_equal(matched_names(np.array([0, 0, 0, 0, 1, 1, 1]), moved), [1, 2, 0])
     np.testing.assert_array_equal(matched_names(moved, np.array([0, 0, 0, 0, 1, 1, 1])), [2, 0, 1])
+
+
+@pytest.mark.parametrize(("alpha", "discount"), [(1.3, 0.0), (0.7, 0.4), (1.5, -0.5)])
+def test_counted_new_clusters_are_those_of_seated_rows(alpha, discount):
+    """A finite mixture of three components among them, which opens one more cluster at the most."""
+    rng, sizes, m = np.random.default_rng(3), np.array([4, 2]), 12
+    seated = [len(set(seat_rows(rng, alpha, discount, sizes, m).tolist()) - {0, 1}) for _ in range(5_000)]
+    counted = [count_new_clusters(rng, alpha, discount, sizes, m) for _ in range(5_000)]
+    width = max(*seated, *counted) + 1
+    table = np.array([np.bincount(own, minlength=width) for own in (seated, counted)])
+    table = table[:, table.sum(axis=0) > 10]
+    assert stats.chi2_contingency(table).pvalue > 1e-4
+    if discount < 0.0:
+        assert max(counted) == 1

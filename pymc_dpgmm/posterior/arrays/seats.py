@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from pymc_dpgmm.partitions.draws import (
+    count_new_clusters,
     draw_new_weights,
     draw_weights,
     seat_rows,
@@ -42,6 +43,9 @@ class Seats(Protocol):
     def seat(self, rng: np.random.Generator, m: int) -> np.ndarray:
         """Draw the clusters of m new rows: (m,) int64 array. New clusters are numbered from K on."""
 
+    def count_new(self, rng: np.random.Generator, m: int) -> int:
+        """Draw how many clusters without rows m new rows are in."""
+
 
 class GibbsSeats(NamedTuple):
     """Posterior of weights under a prior on partitions of all rows."""
@@ -77,6 +81,11 @@ class GibbsSeats(NamedTuple):
         """Draw clusters of rows one after the other."""
         prior = with_known_components(rng, self.prior, self.sizes)
         return seat_rows(rng, prior.alpha, prior.discount, self.sizes, m)
+
+    def count_new(self, rng: np.random.Generator, m: int) -> int:
+        """Draw how many clusters new rows open, whichever others they join."""
+        prior = with_known_components(rng, self.prior, self.sizes)
+        return count_new_clusters(rng, prior.alpha, prior.discount, self.sizes, m)
 
 
 class GroupedSeats:
@@ -193,6 +202,11 @@ class GroupedSeats:
         shares = self.draw_shares(rng)
         counts, alpha = self._own(self.group)
         return _dirichlet(rng, alpha * shares + np.append(counts, np.zeros(len(shares) - len(counts))))
+
+    def count_new(self, rng: np.random.Generator, m: int) -> int:
+        """Draw how many clusters without rows there are among those of new rows."""
+        labels = self.seat(rng, m)
+        return len(np.unique(labels[labels >= len(self.tables)]))
 
     def seat(self, rng: np.random.Generator, m: int) -> np.ndarray:
         """Draw clusters of rows one after the other, given shares of the clusters."""
