@@ -74,15 +74,15 @@ class Units(NamedTuple):
         return self._replace(unit=self.unit[rows], at=self.at[rows])
 
     def firsts(self, views: Sequence[ViewDraws]) -> np.ndarray:
-        """Return one row of each unit: if there is one, a row that has gaps beside known entries, else its first.
+        """Return one row of each unit: if there is one, a row with gaps that cannot join clusters, else its first.
 
-        The other rows join clusters, which such a row often cannot.
+        The other rows join clusters.
         """
         is_partial = np.zeros(len(self.unit), dtype=np.bool_)
         for view, each in zip(views, self.known, strict=True):
-            if not is_sparse(each.values):
-                absent = np.isnan(each.values[self.at, : view.d])
-                is_partial |= absent.any(axis=1) & ~absent.all(axis=1)
+            of_view = each.of_rows(self.at)
+            knows = np.isin(np.arange(len(self.at)), of_view.rows_with_known(view.d))
+            is_partial |= knows & _cannot_join(view, of_view.values)
         order = np.lexsort((np.arange(len(self.unit)), ~is_partial, self.unit))
         return order[np.unique(self.unit[order], return_index=True)[1]]
 
