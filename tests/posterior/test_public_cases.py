@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import pytest
+import sampled
 
 import pymc_dpgmm as dp
 
@@ -49,6 +50,37 @@ def test_early_births_by_exposure():
     np.testing.assert_allclose(found["mean"], raw, atol=0.04)
     assert np.all(np.diff(found["mean"]) > 0.0)
     assert np.all((found["lower"] < found["mean"]) & (found["mean"] < found["upper"]))
+
+
+SCHOOLS = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
+ERRORS = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
+
+
+@pytest.mark.parametrize(
+    ("alpha", "sizes", "effects", "mu", "tau"),
+    [
+        (1.0, [0.1454, 0.3352, 0.3140, 0.1545, 0.0433, 0.0070], [6.01, 4.86, 4.62, 6.05], 3.64, 3.34),
+        (5.0, [0.002, 0.019, 0.089, 0.218, 0.305, 0.245], None, 4.14, 2.94),
+        (1e6, None, [6.21, 3.93, 3.62, 6.30], 4.40, 2.73),
+    ],
+)
+def test_effects_of_schools(alpha, sizes, effects, mu, tau):
+    """Sums over all 4,140 partitions; with a very large alpha the plain hierarchical model (posteriordb)."""
+    with pm.Model():
+        mean, sd = pm.Normal("mu", 0.0, 5.0), pm.HalfCauchy("tau", 5.0)
+        theta = dp.DirichletProcess("theta", alpha, pm.Normal.dist(mean, sd), shape=8)
+        pm.Normal("y", theta, ERRORS, observed=SCHOOLS)
+        idata = pm.sample(**RUN | {"draws": 10_000})
+    posterior = idata["posterior"]
+    sampled.assert_mean_matches(posterior["mu"].to_numpy(), mu, n_errors=5.0)
+    # Quantiles at which the median is known to two digits.
+    assert np.mean(posterior["tau"] < tau - 0.25) < 0.5 < np.mean(posterior["tau"] < tau + 0.25)
+    if sizes is not None:
+        for k, p in enumerate(sizes, start=1):
+            sampled.assert_mean_matches(1.0 * (posterior["theta_n_clusters"] == k).to_numpy(), p, n_errors=5.0)
+    if effects is not None:
+        for school, effect in zip((0, 2, 4, 6), effects, strict=True):
+            sampled.assert_mean_matches(posterior["theta"].to_numpy()[..., school], effect, n_errors=5.0)
 
 
 def test_new_words_of_shakespeare():
