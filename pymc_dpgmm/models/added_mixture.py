@@ -76,6 +76,8 @@ class _View:
         self.base, self._learns = base, False
         # Names of columns of the data that are not in the mixture, by position.
         self.left_out: dict[int, Any] = {}
+        # Places of the columns among those of a frame that views share.
+        self.places: list[int] = []
         is_class = isinstance(base, type) and issubclass(base, BaseMeasure)
         if base is not None and not is_class:
             check_base(base)
@@ -198,6 +200,7 @@ def _add_views(model: pm.Model, request: Request) -> dict[str, Any]:
             of_view["power"] = powers.get(key, 1.0)
             rows = of_labels if of_view["unit"] is None else Rows("observed", coords=coords)
             views[key] = _View(f"{name}_{key}", base, table, of_view, rows)
+            views[key].places = _places(arguments["observed"], table, views[key].left_out)
     if not views:
         raise ValueError("base has no views")
     if impute:
@@ -368,6 +371,14 @@ def _split_views(bases: Mapping[str, Any], observed: Any) -> dict[str, tuple[Any
     return views
 
 
+def _places(observed: Any, table: Table, left_out: Mapping[int, Any]) -> list[int]:
+    """Return where the columns of a view are in the frame that views share; nothing where they share none."""
+    if isinstance(observed, Mapping) or table.columns is None:
+        return []
+    every = read_table(observed).columns or ()
+    return [every.index(name) for j, name in enumerate(table.columns) if j not in left_out]
+
+
 @contextlib.contextmanager
 def _naming(view: str) -> Iterator[None]:
     """Prefix errors with the name of the view."""
@@ -407,6 +418,8 @@ def _add_view(model: pm.Model, view: _View, labels: Any, shape: tuple[int, ...],
         impute=view.impute,
         power=view.power,
     )
+    if view.places:
+        amend_record(model, view.name, {"places": view.places})
     if view.left_out:
         amend_record(model, view.name, {"left_out": [[j, as_text(name)] for j, name in view.left_out.items()]})
     if view.checked is None and dims is not None and len(dims) > 1:

@@ -39,9 +39,10 @@ def impute(
     Returns
     -------
     list of m DataFrame
-        With the rows of the data and their names, and the columns of the mixture, view by view. Entries are of the
-        kinds that the data has: levels of categories, bools, whole numbers. Entries that were there are what they
-        were. Columns that the mixture left out are not in them.
+        With the rows of the data and their names, and the columns of the mixture: in the order of the frame that
+        its views are from, or view by view. Entries are of the kinds that the data has: levels of categories,
+        bools, whole numbers. Entries that were there are what they were. Columns that the mixture left out are not
+        in them.
 
     Raises
     ------
@@ -100,12 +101,18 @@ def _table(
     index: Any,
     rng: np.random.Generator,
 ) -> pd.DataFrame:
-    found = {}
+    found: dict[str, Any] = {}
+    places: list[int] = []
     for view, clusters in zip(views, partition.views, strict=True):
         rows = complete_rows(rng, clusters, partition.labels, partition.draw)
         for j in range(view.d):
             found[columns[view.name, j]] = _as_column(view, j, rows[:, j])
-    return pd.DataFrame(found, index=index)
+        places += view.places
+    names = list(found)
+    if len(places) == len(names):
+        # In the order of the frame that the views are from.
+        names = [names[j] for j in np.argsort(np.array(places))]
+    return pd.DataFrame(found, index=index)[names]
 
 
 def _as_column(view: NamedView, j: int, values: np.ndarray) -> Any:

@@ -90,6 +90,8 @@ class NamedView(ViewDraws):
         How a user calls the view where a mixture has several.
     left_out : dict of int to str
         Columns of the table of the data that the mixture left out: names by position.
+    places : list of int
+        Of the columns in the frame that the views of a mixture share; none where they share none.
     stored : DataArray, optional
         The observed data, with its coordinates.
     """
@@ -103,6 +105,7 @@ class NamedView(ViewDraws):
     kinds: Sequence[str] = ()
     key: str | None = None
     left_out: Mapping[int, str] = default(default_factory=dict)
+    places: Sequence[int] = ()
     stored: Any = None
 
     def __post_init__(self) -> None:
@@ -455,6 +458,7 @@ def read_view(source: Source, name: str, record: Mapping[str, Any], n_labels: in
         given_names=record.get("given_names", {}),
         kinds=record.get("kinds") or (),
         left_out=dict(record.get("left_out", [])),
+        places=record.get("places", []),
         column=record["column"],
         stored=data,
         columns=(record["column_dim"], record["columns_named"]) if "column_dim" in record else None,

@@ -436,7 +436,7 @@ def _points(column: Column, x: Any, n_draws: int) -> tuple[np.ndarray, np.ndarra
         return np.array(list(codes), dtype=np.float64), shown
     if x is None:
         points = np.array([0.0, 1.0]) if column.is_binary else grid(column.view, column.position, _POINTS, n_draws)
-        return points, points
+        return points, column.view.as_in_data(column.position, points) if column.is_binary else points
     points = np.atleast_1d(np.asarray(x, dtype=np.float64))
     if points.ndim != 1 or not len(points) or not np.isfinite(points).all():
         raise ValueError(f"x must be finite points, of shape (g,), got shape {points.shape}")

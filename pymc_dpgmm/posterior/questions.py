@@ -202,6 +202,14 @@ def read_question(
         if view.name not in entries:
             entries[view.name] = np.full((n_rows, view.d), np.nan)
     units = None if unit is None else read_units(draws, unit, n_rows, rows)
+    if unit is None and entries and n_rows > 1 and any(view.unit is not None for view in draws.data_views):
+        warnings.warn(
+            f"rows of {draws.name} are of units, and each of the {n_rows} new rows is taken for a unit of its "
+            "own: pass unit=, which names the unit of each row, so that rows of one tell of each other, or "
+            f"unit=range({n_rows}) if they are of different ones",
+            UserWarning,
+            stacklevel=3,
+        )
     if units is not None:
         _keep_one_row(draws, entries, units[0], units[2])
     asked = draws.chosen_columns(of) if of is not None else _missing(draws, entries, given, with_levels)

@@ -343,3 +343,17 @@ def test_counted_new_clusters_are_those_of_seated_rows(alpha, discount):
     assert stats.chi2_contingency(table).pvalue > 1e-4
     if discount < 0.0:
         assert max(counted) == 1
+
+
+@pytest.mark.parametrize("observed", [["b", "a", "b", "b"], [70, 900, 70, 70], [1, 0, 1, 1]])
+def test_observed_labels_may_be_names(observed):
+    """The density is that of the partition, whatever its clusters are called."""
+    with pm.Model() as model:
+        dp.PitmanYor("z", 0.8, 0.3, n=4, observed=observed)
+    found = model.compile_logp()(model.initial_point())
+    assert found == pytest.approx(exact.log_pitman_yor(np.array([0, 1, 0, 0]), 0.8, 0.3))
+
+
+def test_counts_are_no_labels():
+    with pm.Model(), pytest.raises(ValueError, match=r"one label for each of 10 rows.*np.repeat"):
+        dp.CRP("z", 1.0, n=10, observed=[4, 3, 3])

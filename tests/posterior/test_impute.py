@@ -38,7 +38,7 @@ def test_tables_are_like_the_data():
     assert len(tables) == 5
     for table in tables:
         assert table.index.tolist() == frame.index.tolist()
-        assert set(table.columns) == set(frame.columns)
+        assert list(table.columns) == list(frame.columns)
         assert not table.isna().any().any()
         assert table["visits"].dtype == np.int64
         assert table["smokes"].dtype == np.bool_

@@ -959,7 +959,7 @@ def test_bools_with_gaps_have_probabilities():
         )
     found = dp.predict(idata, "m", {"height": [4.0]}, of="smokes", kind="probability", random_seed=1)
     expected = dp.predict(idata, "m", {"height": [4.0]}, of="smokes", random_seed=1)["mean"]
-    np.testing.assert_allclose(found["mean"].sel(category=1), expected, rtol=1e-10)
+    np.testing.assert_allclose(found["mean"].sel(category=True), expected, rtol=1e-10)
     np.testing.assert_allclose(found["mean"].sum("category"), 1.0)
 
 

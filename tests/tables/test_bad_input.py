@@ -372,7 +372,7 @@ def test_priors_name_all_that_they_take(prior):
     """Where a user looks for it: help() and the completion of an editor."""
     found = list(inspect.signature(prior).parameters)
     assert found[0] == "name"
-    assert found[-4:] == ["dims", "known_labels", "must_link", "initval"]
+    assert found[-5:] == ["dims", "known_labels", "must_link", "initval", "observed"]
     assert ("components" in found) == (prior is dp.MFM)
 
 

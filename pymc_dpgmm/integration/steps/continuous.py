@@ -277,6 +277,8 @@ class ContinuousMove:
             self._lengths += [int(np.size(point[name])) for name in part.values] + 2 * [part.n * part.d]
         self._target_accept, self._max_treedepth = target_accept, max_treedepth
         self.watched, self.n_impossible = [model.values_to_rvs[value].name for value in values], 0
+        # Whether a user has been told of values without a gradient.
+        self._has_told = False
         self._sampler: NoUTurn | None = None
 
     def prepare(self, point: Mapping[str, np.ndarray]) -> None:
@@ -415,12 +417,15 @@ class ContinuousMove:
         self.n_impossible = 0 if told is None else told.n_impossible
         if sampler.lacks_gradient and learnt.by_slices is None:
             learnt.by_slices = BySlices(m)
-            logger.warning(
-                "The log density of %s has no finite gradient at some values, and slices draw them there, more "
-                "slowly. A pm.math.switch has none where its other branch is infinite or not a number: bound what "
-                "goes into that branch",
-                ", ".join(self.watched),
-            )
+            if not self._has_told:
+                self._has_told = True
+                logger.warning(
+                    "The log density of %s has no finite gradient at some values, and slices draw them there, far "
+                    "more slowly: look at R-hat. Such are infinite data or limits, a pm.math.switch of which the "
+                    "other branch is infinite (bound what goes into it), a root or a log of what may be 0, and "
+                    "covariances that lose their digits (Matern52 in place of ExpQuad)",
+                    ", ".join(self.watched),
+                )
         if told is None and learnt.by_slices is None:
             return None
         if tuning and told is not None:

@@ -20,7 +20,30 @@ from pymc_dpgmm.integration.variables.partition_arguments import (
     start_of_rows,
 )
 from pymc_dpgmm.integration.variables.records import add_record, is_random, stored, with_gamma_law
+from pymc_dpgmm.tables.checks import is_variable
+from pymc_dpgmm.tables.reading import factorized
 from pymc_dpgmm.tables.rows import Rows
+
+
+def _observed_labels(rows: Rows, observed: Any, n: Any) -> np.ndarray:
+    """Return labels in 0..n-1 from observed ones, which may be names, or any integers.
+
+    Raises
+    ------
+    ValueError
+        If there is not one label for each row.
+    """
+    entries = np.asarray(rows.entries("observed", observed, "every row has a label"))
+    n_rows = len(entries) if is_variable(n) else int(n)
+    if entries.shape != (n_rows,):
+        raise ValueError(
+            f"observed must have one label for each of {n_rows} rows, got shape {entries.shape}. Where it is "
+            "known how many rows each cluster has, labels are np.repeat(np.arange(len(counts)), counts)"
+        )
+    if entries.dtype.kind in "iu" and n_rows and entries.min() >= 0 and entries.max() < n_rows:
+        return entries
+    codes, _ = factorized("observed", entries)
+    return codes.astype(checked_rows(n)[1])
 
 
 class PartitionPrior(pm.Discrete):
@@ -38,7 +61,7 @@ class PartitionPrior(pm.Discrete):
         parameters = [inspect.Parameter("name", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
         own = inspect.signature(cls.dist).parameters.values()
         parameters += [p for p in own if p.kind is not inspect.Parameter.VAR_KEYWORD]
-        names = ("dims", "known_labels", "must_link", "initval")
+        names = ("dims", "known_labels", "must_link", "initval", "observed")
         shared = [inspect.Parameter(name, keyword, default=None) for name in names]
         cls.__signature__ = inspect.Signature([*parameters, *shared])
 
@@ -54,6 +77,8 @@ class PartitionPrior(pm.Discrete):
         n = kwargs["n"] if "n" in kwargs or not args else args[-1]
         rows = Rows("the labels", coords=coords_of(pm.modelcontext(kwargs.get("model")), dims))
         kwargs |= {key: rows.entries(key, kwargs[key]) for key in KNOWN if key in kwargs}
+        if kwargs.get("observed") is not None and not is_variable(kwargs["observed"]):
+            kwargs["observed"] = _observed_labels(rows, kwargs["observed"], n)
         initval = start_of_rows(rows, initval)
         if initval is not None and not isinstance(initval, str):
             constraints = checked_constraints(n, kwargs.get("known_labels"), kwargs.get("must_link"))
