@@ -21,6 +21,8 @@ from pymc_dpgmm.tables.reading import columns_as_frame, factorized, read_table
 from pymc_dpgmm.tables.rows import Rows
 from pymc_dpgmm.tables.table import Table
 
+# Stands for the unit of new rows where a function does not take it.
+_NEVER = object()
 # A row that is left with fewer draws than this is named in a warning.
 _FEW_DRAWS = 5.0
 
@@ -160,7 +162,7 @@ def read_question(
     fills_gaps: bool = True,
     with_levels: bool = True,
     keep: Collection[str] = (),
-    unit: Any = None,
+    unit: Any = _NEVER,
 ) -> Question:
     """Read new rows, and the columns that are asked for.
 
@@ -179,8 +181,8 @@ def read_question(
         Whether columns of categories are asked for by default, which have no mean and no quantiles.
     keep : collection of str
         Views that are part of the question though nothing may be known of them.
-    unit : (m,) array_like, optional
-        The unit of each row.
+    unit : (m,) array_like or None, optional
+        The unit of each row; None where a user could have given it.
 
     Raises
     ------
@@ -201,7 +203,7 @@ def read_question(
     for view in draws.views:
         if view.name not in entries:
             entries[view.name] = np.full((n_rows, view.d), np.nan)
-    units = None if unit is None else read_units(draws, unit, n_rows, rows)
+    units = None if unit is None or unit is _NEVER else read_units(draws, unit, n_rows, rows)
     if unit is None and entries and n_rows > 1 and any(view.unit is not None for view in draws.data_views):
         warnings.warn(
             f"rows of {draws.name} are of units, and each of the {n_rows} new rows is taken for a unit of its "

@@ -309,3 +309,16 @@ def test_mistakes_are_seen(mistake, monkeypatch):
     monkeypatch.setattr(Clusters, "joined", MISTAKES[mistake])
     with pytest.raises(AssertionError):
         test_a_row_given_the_others_of_its_unit("nig")
+
+
+def test_a_question_without_units_is_told_of():
+    """Where rows may be of one unit, and could have been given."""
+    case = CASES["nig"]
+    idata, rows = fitted(case), np.asarray(case.rows, float)[:2]
+    with pytest.warns(UserWarning, match=r"each of the 2 new rows is taken for a unit of its own: pass unit="):
+        alone = dp.log_density(idata, "y", rows)
+    found = dp.log_density(idata, "y", rows, unit=range(2))
+    np.testing.assert_allclose(found["unit"], alone["row"])
+    # One row is one unit, and contrasts are of separate rows.
+    dp.log_density(idata, "y", rows[:1])
+    dp.contrast(idata, "y", rows, rows + np.array([1.0, 0.0]), of=1, random_seed=1)
