@@ -39,7 +39,7 @@ if os.environ.get("DOCS_INTERSPHINX"):
     }
 
 templates_path = ["_templates"]
-exclude_patterns = ["_ipython", "*.py", "**.ipynb_checkpoints"]
+exclude_patterns = ["_ipython", "howto/data/README.md", "*.py", "**.ipynb_checkpoints"]
 # The notebooks are Python files, and only they: those of docs itself are excluded above.
 nb_custom_formats = {".py": ["jupytext.reads", {"fmt": "py:percent"}]}
 

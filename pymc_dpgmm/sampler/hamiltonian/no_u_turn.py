@@ -85,7 +85,7 @@ TRANSITION = Block(
 # What a transition tells: the log density of what is drawn; the mean acceptance rate over the trajectory; how
 # often this was doubled, and of how many steps it consists; whether it diverged; the energy of what is drawn; at
 # how many points the log density was +inf or NaN; whether it could not be computed; and at how many points it was
-# finite, and its gradient was not.
+# finite, and not far below, and its gradient was not.
 RESULTS = (
     "log_p",
     "acceptance_rate",
@@ -116,7 +116,9 @@ def _density(t):
     for i in range(t.n):
         nothing += 0.0 * t.gradient[i]
     if nothing != 0.0 and t.log_p[0] > -math.inf:
-        t.results[_WITHOUT] += 1.0
+        # Where a trajectory would diverge, such a point is none that matters.
+        if t.log_p[0] > t.results[_LOG_P] - LARGEST_ERROR:
+            t.results[_WITHOUT] += 1.0
         return -math.inf
     return t.log_p[0]
 
@@ -233,6 +235,7 @@ def transition(block, size):
     n, bits = t.n, t.bits
     for k in range(len(RESULTS)):
         t.results[k] = 0.0
+    t.results[_LOG_P] = -math.inf
     _copy(n, t.drawn, t.at)
     log_p = _density(t)
     t.results[_LOG_P] = log_p
