@@ -11,12 +11,13 @@ Each peak has a centre :math:`m_c` with a scale :math:`S_c`.
   from the base measure, which replaces it where the difference is too large: the grids have then missed a peak.
   The tolerance is a multiple of the standard error, plus what regions without draws may contribute. For a row that
   few draws come near, that contribution may be the whole integral.
-- More dimensions: importance sampling. The proposal has two equal parts: the base measure, and a t distribution at
-  the Laplace approximation of the row's integrand, drawn with quasi-random numbers. Draws are weighted by the
-  density of the mixture of both (the balance heuristic: Owen and Zhou 2000; Veach 1997, section 9.2). The weights
-  are at most twice the likelihood over the integral. Two dimensions have it too where the rule does not do, as for
-  a mean and the log of a standard deviation, and in all draws but the first: there the integral is one of several
-  terms, and is only as good as their sum needs.
+- More dimensions: importance sampling. Half of the proposals are from the base measure. The others are from two t
+  distributions, with quasi-random numbers: one at the Laplace approximation of the row's integrand, and one with
+  the moments of the draws before, as they are weighed (Cappe et al. 2004). Draws are weighted by the density of
+  the mixture of all three (the balance heuristic: Owen and Zhou 2000; Veach 1997, section 9.2). The weights are at
+  most twice the likelihood over the integral. Two dimensions have it too where the rule does not do, as for a mean
+  and the log of a standard deviation, and in all draws but the first: there the integral is one of several terms,
+  and is only as good as their sum needs.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -46,6 +47,9 @@ _FACTORS, _FALL = 2.0 ** np.arange(-6.0, 13.0), 0.5
 # Importance sampling is repeated and averaged while the relative error of the sum that the integral is part of is
 # above _OF_SUM: up to _ROUNDS times, and up to _FIRST_ROUNDS times in the first draw, which may serve all others.
 _OF_SUM, _ROUNDS, _FIRST_ROUNDS = 0.02, 4, 32
+# Before the first, proposals move to where the weighed draws are so many times. Weights are tempered until so many
+# draws count, for each dimension; scales are a little wider than the draws.
+_ADAPTATIONS, _LEAST_WORTH, _TEMPERED, _WIDER = 8, 6.0, 0.5, 1.2
 # Where the relative error of quadrature is above _TOLERATED, it is repeated up to _TIMES_AGAIN times around the
 # highest node, with _FINER times the nodes (one dimension) or twice as many on each axis (two).
 _TOLERATED, _FINER, _TIMES_AGAIN = 1e-3, 8, 2
@@ -101,6 +105,7 @@ class RowIntegrals:
     def __init__(self, n: int, d: int, rng: np.random.Generator) -> None:
         self._n, self._d, self._rng = n, d, rng
         self._peaks: np.ndarray | None = None
+        self._centre: _Centre | None = None
         self._grids = [_nodes(d, 1), _nodes(d, _FINER if d == 1 else 2)] if d <= 2 else []
         self._uniform = None if d < 2 else _lattice(_N_PROPOSED, d + 1)
 
@@ -128,10 +133,14 @@ class RowIntegrals:
             peak = peak.at(np.where(poor[:, None], highest, peak.location)).rescaled(target)
             finer, highest, largest = self._by_quadrature(target, peak, base, self._grids[1])
             integrals = integrals.where(poor, finer)
-        if self._d == 2 and np.any(integrals.errors > _TOLERATED):
+        integrals = self._checked(target, integrals, drawn, largest)
+        if self._d == 2:
+            # The rule may miss what is long and narrow, and not know it.
             means = self._averaged(target, peak, None)
-            integrals = integrals.where(means.errors < integrals.errors, means)
-        return self._checked(target, integrals, drawn, largest)
+            with np.errstate(invalid="ignore"):
+                differ = np.abs(means.log_values - integrals.log_values) > _SIGNIFICANT * means.errors
+            integrals = integrals.where(differ | (means.errors < integrals.errors), means)
+        return integrals
 
     def _checked(self, target: Target, integrals: Integrals, drawn: np.ndarray, largest: np.ndarray) -> Integrals:
         """Replace quadrature by the mean over base draws where the two differ significantly.
@@ -196,6 +205,10 @@ class RowIntegrals:
 
     def _averaged(self, target: Target, peak: "_Centre", log_others: np.ndarray | None) -> Integrals:
         """Return means over so many proposals that the sum with what is beside the integrals is good enough."""
+        if self._centre is None:
+            self._centre = _Centre.of_draws(target.base_draws(_N_BASE), self._n)
+            for _ in range(_ADAPTATIONS):
+                self._sampled(target, peak)
         found = self._sampled(target, peak)
         for done in range(1, _FIRST_ROUNDS if log_others is None else _ROUNDS):
             shares = 1.0 if log_others is None else expit(found.log_values - log_others)
@@ -209,22 +222,30 @@ class RowIntegrals:
         return found
 
     def _sampled(self, target: Target, peak: "_Centre") -> Integrals:
-        """Return means of importance weights: half of the draws from the t distribution, half from the base."""
+        """Return means of importance weights: half of the draws from t distributions, half from the base.
+
+        One of the t distributions is at the peak, and the other where the weighed draws were before. Where the
+        base has a density at the end of a scale, the peak is there, and tells nothing.
+        """
         assert self._uniform is not None
+        assert self._centre is not None
         u = (self._uniform + self._rng.random(self._d + 1)) % 1.0
         u = np.clip(u, 1e-12, 1.0 - 1e-12)
         scales = np.sqrt(_DEGREES / (2.0 * gammaincinv(0.5 * _DEGREES, u[:, -1])))
-        proposed = peak.placed(ndtri(u[:, :-1]) * scales[:, None])
+        standard = ndtri(u[:, :-1]) * scales[:, None]
+        proposed = peak.placed(standard[::2]), self._centre.placed(standard[1::2])
         drawn = np.repeat(target.base_draws(_N_PROPOSED)[:, None], self._n, axis=1)
-        points = np.concatenate([proposed, drawn])
+        points = np.concatenate([*proposed, drawn])
         log_base, log_rows = target.values(points)
-        log_mixture = np.logaddexp(peak.log_t(points, _DEGREES), log_base) - np.log(2.0)
+        of_both = np.logaddexp(peak.log_t(points, _DEGREES), self._centre.log_t(points, _DEGREES)) - np.log(2.0)
+        log_mixture = np.logaddexp(of_both, log_base) - np.log(2.0)
         weights = log_base + log_rows - log_mixture
         log_values = _log_sum(weights) - np.log(len(weights))
         with np.errstate(invalid="ignore"):
             relative = np.exp(weights - log_values).reshape(2, _N_PROPOSED, -1)
             errors = np.sqrt(relative.var(axis=1).sum(axis=0) / _N_PROPOSED) / 2.0
         errors = np.where(np.isfinite(log_values), errors, 0.0)
+        self._centre = self._centre.moved(points, weights)
         return Integrals(log_values, errors, np.ones(self._n, dtype=np.bool_))
 
 
@@ -274,6 +295,30 @@ class _Centre:
     def variances(self) -> np.ndarray:
         """Variance of each coordinate: (n, D)."""
         return (self._root**2).sum(axis=2)
+
+    def moved(self, points: np.ndarray, log_weights: np.ndarray) -> "_Centre":
+        """Return a centre with the moments of weighed points (m, n, D), tempered where few of them count."""
+        d = points.shape[2]
+        powers, least = np.ones(points.shape[1]), _LEAST_WORTH * (d + 1)
+        log_weights = np.where(np.isfinite(log_weights), log_weights, -np.inf)
+        largest = log_weights.max(axis=0)
+        relative = np.where(np.isfinite(largest), log_weights - largest, 0.0)
+        for _ in range(10):
+            weights = np.exp(powers * relative)
+            is_poor = weights.sum(axis=0) ** 2 < least * (weights**2).sum(axis=0)
+            if not is_poor.any():
+                break
+            powers = np.where(is_poor, _TEMPERED * powers, powers)
+        weights = weights / weights.sum(axis=0)
+        location = np.einsum("mn,mnd->nd", weights, points)
+        away = points - location
+        covariance = np.empty((len(location), d, d))
+        for i in range(d):
+            for j in range(i + 1):
+                covariance[:, i, j] = covariance[:, j, i] = (weights * away[:, :, i] * away[:, :, j]).sum(axis=0)
+        # A covariance of draws that are alike has no root.
+        covariance += 1e-12 * np.eye(d) * (1.0 + np.trace(covariance, axis1=1, axis2=2))[:, None, None]
+        return _Centre(location, _WIDER * np.linalg.cholesky(covariance))
 
     def placed(self, standard: np.ndarray) -> np.ndarray:
         """Return standard points (m, D) scaled and moved to the centre of each row: (m, n, D)."""
