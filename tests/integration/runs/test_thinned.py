@@ -131,7 +131,7 @@ def test_results_are_those_of_the_sliced_run():
         "components": lambda idata: dp.component_draws(idata, "y", reference=np.arange(30) % 3, random_seed=1)[
             "y_x_mean"
         ],
-        "membership": lambda idata: dp.membership(idata, "y", new, random_seed=1)["probability"],
+        "membership": lambda idata: dp.membership(idata, "y", new, unit=range(2), random_seed=1)["probability"],
     }.items():
         found, expected = np.asarray(what(thinned)), np.asarray(what(chosen))
         np.testing.assert_array_equal(found, expected, err_msg=name)
