@@ -9,9 +9,9 @@ import pymc as pm
 import xarray as xr
 from arviz_stats.base import array_stats
 from scipy.special import logsumexp
-from scipy.stats import multivariate_t
 
 from pymc_dpgmm.integration.variables.records import dataset_of
+from pymc_dpgmm.posterior.arrays.centres import Centre
 from pymc_dpgmm.posterior.arrays.mixtures import spread
 from pymc_dpgmm.posterior.arrays.new_rows import NewRows, Units, Unknown
 from pymc_dpgmm.posterior.arrays.predictions import parameters_of_units, stratified
@@ -28,8 +28,8 @@ _DRAWS, _POINTS, _POINTS_OF_PROCESS = 500, 1_000, 50
 _ENOUGH, _ROUNDS = 300, 4
 # Pairs of an effect and a draw that the user's function has at once.
 _PAIRS = 50_000
-# Degrees of freedom of proposals, and by how much wider they are than the weighed effects.
-_DEGREES, _WIDER = 5.0, 1.3
+# Degrees of freedom of proposals.
+_DEGREES = 5.0
 # Above it a Pareto shape says that weights are not to be trusted (Vehtari et al. 2024).
 _LARGEST_SHAPE = 0.7
 
@@ -299,40 +299,25 @@ class _Effects:
         log_p, log_l = self._log_predictives(effects), self._log_likelihoods({name: effects})
         self._refuse_impossible(log_l)
         n_first = effects.shape[1]
-        proposals: list[list[Any]] = []
+        proposals: list[Centre] = []
         while True:
             # Shares of the proposals: the predictive, and each t distribution.
-            log_q = logsumexp(log_p, axis=0) - np.log(len(log_p)) + np.log(n_first / effects.shape[1])
-            of_subjects = np.moveaxis(effects.reshape(*effects.shape[1:3], -1), 1, 0)
+            points = effects.reshape(*effects.shape[1:3], -1)
+            log_q = logsumexp(log_p, axis=0) - np.log(len(log_p)) + np.log(n_first / len(points))
             for each in proposals:
-                of_each = [own.logpdf(at) for own, at in zip(each, of_subjects, strict=True)]
-                log_q = np.logaddexp(log_q, np.transpose(of_each) + np.log(_POINTS / effects.shape[1]))
+                log_q = np.logaddexp(log_q, each.log_t(points, _DEGREES) + np.log(_POINTS / len(points)))
             log_weights = log_p + log_l - log_q
             of_effects = logsumexp(log_weights, axis=0)
-            of_effects = of_effects - logsumexp(of_effects, axis=0)
-            worth = 1.0 / np.exp(logsumexp(2.0 * of_effects, axis=0))
+            worth = np.exp(2.0 * logsumexp(of_effects, axis=0) - logsumexp(2.0 * of_effects, axis=0))
             if len(proposals) == _ROUNDS or worth.min() >= _ENOUGH:
                 return {name: effects}, log_weights
-            proposals.append([self._proposal(at, own) for at, own in zip(of_subjects, of_effects.T, strict=True)])
-            new = [own.rvs(_POINTS, random_state=self._rng).reshape(_POINTS, -1) for own in proposals[-1]]
-            rows = np.stack(new, axis=1).reshape(1, _POINTS, *effects.shape[2:])
+            proposals.append(Centre.of_weighed(points, of_effects))
+            standard = self._rng.standard_normal((_POINTS, points.shape[2]))
+            standard *= np.sqrt(_DEGREES / self._rng.chisquare(_DEGREES, (_POINTS, 1)))
+            rows = proposals[-1].placed(standard).reshape(1, _POINTS, *effects.shape[2:])
             effects = np.concatenate([effects, rows], axis=1)
             log_p = np.concatenate([log_p, self._log_predictives(rows)], axis=1)
             log_l = np.concatenate([log_l, self._log_likelihoods({name: rows})], axis=1)
-
-    def _proposal(self, at: np.ndarray, log_weights: np.ndarray) -> Any:
-        """Return a t distribution where weighed effects (M, d) are, few of which may count."""
-        fewest = 5 * (at.shape[1] + 1)
-        power = 1.0
-        while (
-            1.0 / np.exp(logsumexp(2.0 * (own := power * log_weights - logsumexp(power * log_weights)))) < fewest
-        ):
-            power *= 0.7
-        weights = np.exp(own)
-        centre = weights @ at
-        spread_out = (at - centre).T @ ((at - centre) * weights[:, None])
-        frozen: Any = multivariate_t
-        return frozen(centre, _WIDER**2 * spread_out, _DEGREES, allow_singular=True)
 
     def _resampled(self, effects: Mapping[str, np.ndarray], weights: np.ndarray) -> xr.Dataset:
         """Return draws of equal weight: the effects, and which draws of the posterior they go with."""

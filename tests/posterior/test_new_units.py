@@ -12,6 +12,7 @@ from scipy.special import logsumexp
 from slowly import slow_but
 
 import pymc_dpgmm as dp
+from pymc_dpgmm.posterior.arrays.centres import Centre
 
 pytestmark = pytest.mark.interpreted
 
@@ -200,6 +201,38 @@ def test_parameters_of_rows_that_are_known(name):
         densities = np.exp(component.log_density(drawn, point)[0])
     error = densities.std() / np.sqrt(len(densities))
     assert densities.mean() == pytest.approx(np.exp(logsumexp(after) - logsumexp(before)), abs=4 * error)
+
+
+def test_few_effects_are_possible():
+    """An effect between limits so near that few of the first effects are: it is uniform between them."""
+    rows = np.array([U, U + 0.3, 0.8 * U])
+    idata = latent(dp.NormalInverseGamma(**NIG), lambda u, b: pm.Normal("y", u + b, 0.5, observed=U), rows=rows)
+
+    def log_likelihood(effects, posterior):
+        return np.where(abs(effects - 0.9) < 0.005, 0.0, -np.inf)
+
+    found = dp.new_units(idata, "u", log_likelihood=log_likelihood, random_seed=1)
+    assert found["pareto_k"].item() < 0.7
+    standard = (found["u"].to_numpy().ravel() - 0.9) / 0.005
+    assert np.all(abs(standard) < 1.0)
+    n = found["effective_draws"].item()
+    assert standard.mean() == pytest.approx(0.0, abs=4 / np.sqrt(3 * n))
+    assert standard.std() == pytest.approx(np.sqrt(1 / 3), rel=0.15)
+
+
+def test_moments_of_few_weighed_points():
+    """Weights are tempered until enough points count, or all that are possible."""
+    points = np.random.default_rng(0).normal(size=(50, 3, 2))
+    log_weights = np.full((50, 3), -np.inf)
+    log_weights[7, 0] = 2.0
+    log_weights[:4, 1] = 2.0
+    log_weights[:, 2] = -1e9 * points[:, 2, 0] ** 2
+    found = Centre.of_weighed(points, log_weights)
+    np.testing.assert_allclose(found.location[0], points[7, 0])
+    np.testing.assert_allclose(found.location[1], points[:4, 1].mean(axis=0))
+    # So many count that they have a covariance, in their own scale.
+    assert 0.0 < found.variances[2, 0] < 0.5
+    assert 0.3 < found.variances[2, 1] < 3.0
 
 
 def test_what_is_refused():

@@ -23,7 +23,9 @@ Each peak has a centre :math:`m_c` with a scale :math:`S_c`.
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from scipy.special import expit, gammaincinv, gammaln, ndtri
+from scipy.special import expit, gammaincinv, ndtri
+
+from pymc_dpgmm.posterior.arrays.centres import Centre
 
 # Nodes in t: for atoms of one dimension, and on each axis for atoms of two.
 _ON_A_LINE = np.linspace(-7.0, 7.0, 113)
@@ -47,9 +49,8 @@ _FACTORS, _FALL = 2.0 ** np.arange(-6.0, 13.0), 0.5
 # Importance sampling is repeated and averaged while the relative error of the sum that the integral is part of is
 # above _OF_SUM: up to _ROUNDS times, and up to _FIRST_ROUNDS times in the first draw, which may serve all others.
 _OF_SUM, _ROUNDS, _FIRST_ROUNDS = 0.02, 4, 32
-# Before the first, proposals move to where the weighed draws are so many times. Weights are tempered until so many
-# draws count, for each dimension; scales are a little wider than the draws.
-_ADAPTATIONS, _LEAST_WORTH, _TEMPERED, _WIDER = 8, 6.0, 0.5, 1.2
+# Before the first, proposals move to where the weighed draws are so many times.
+_ADAPTATIONS = 8
 # Where the relative error of quadrature is above _TOLERATED, it is repeated up to _TIMES_AGAIN times around the
 # highest node, with _FINER times the nodes (one dimension) or twice as many on each axis (two).
 _TOLERATED, _FINER, _TIMES_AGAIN = 1e-3, 8, 2
@@ -105,7 +106,7 @@ class RowIntegrals:
     def __init__(self, n: int, d: int, rng: np.random.Generator) -> None:
         self._n, self._d, self._rng = n, d, rng
         self._peaks: np.ndarray | None = None
-        self._centre: _Centre | None = None
+        self._centre: Centre | None = None
         self._grids = [_nodes(d, 1), _nodes(d, _FINER if d == 1 else 2)] if d <= 2 else []
         self._uniform = None if d < 2 else _lattice(_N_PROPOSED, d + 1)
 
@@ -121,7 +122,7 @@ class RowIntegrals:
             Logs of what the integrals will be added to: an integral that is small beside it may be off by more.
         """
         drawn = target.base_draws(_N_BASE)
-        base = _Centre.of_draws(drawn, self._n)
+        base = Centre.of_draws(drawn, self._n)
         peak = self._own_centre(target, drawn, start, base)
         if self._d > 2 or (self._d == 2 and log_others is not None):
             return self._averaged(target, peak, log_others)
@@ -130,7 +131,7 @@ class RowIntegrals:
             poor = integrals.errors > _TOLERATED
             if not poor.any():
                 break
-            peak = peak.at(np.where(poor[:, None], highest, peak.location)).rescaled(target)
+            peak = _rescaled(peak.at(np.where(poor[:, None], highest, peak.location)), target)
             finer, highest, largest = self._by_quadrature(target, peak, base, self._grids[1])
             integrals = integrals.where(poor, finer)
         integrals = self._checked(target, integrals, drawn, largest)
@@ -158,7 +159,7 @@ class RowIntegrals:
             wrong & np.isfinite(mean), Integrals(mean, error, np.ones(len(mean), dtype=np.bool_))
         )
 
-    def _own_centre(self, target: Target, drawn: np.ndarray, start: np.ndarray, base: "_Centre") -> "_Centre":
+    def _own_centre(self, target: Target, drawn: np.ndarray, start: np.ndarray, base: Centre) -> Centre:
         """Return the peak of each row's integrand, and its curvature there."""
         if self._peaks is None:
             points = np.concatenate([np.repeat(drawn[:, None], self._n, axis=1), start[None]])
@@ -169,11 +170,11 @@ class RowIntegrals:
         lost = ~np.isfinite(np.add(*target.gradients(self._peaks)[:2]))
         self._peaks = np.where(lost[:, None], start, self._peaks)
         self._peaks, precisions = _ascend(target, self._peaks, base, _NEXT_STEPS)
-        peak = _Centre.of_precisions(self._peaks, precisions)
-        return peak.rescaled(target) if self._d <= 2 else peak
+        peak = Centre.of_precisions(self._peaks, precisions)
+        return _rescaled(peak, target) if self._d <= 2 else peak
 
     def _by_quadrature(
-        self, target: Target, peak: "_Centre", base: "_Centre", nodes: tuple[np.ndarray, np.ndarray, np.ndarray]
+        self, target: Target, peak: Centre, base: Centre, nodes: tuple[np.ndarray, np.ndarray, np.ndarray]
     ) -> tuple[Integrals, np.ndarray, np.ndarray]:
         """Return the integrals, the highest node (n, D), and the largest log likelihood at any node (n,)."""
         standard, log_volumes, is_half = nodes
@@ -203,10 +204,10 @@ class RowIntegrals:
         integrals = Integrals(log_values, errors, np.zeros(self._n, dtype=np.bool_))
         return integrals, np.where((of_peak >= of_base)[:, None], by_peak, by_base), largest
 
-    def _averaged(self, target: Target, peak: "_Centre", log_others: np.ndarray | None) -> Integrals:
+    def _averaged(self, target: Target, peak: Centre, log_others: np.ndarray | None) -> Integrals:
         """Return means over so many proposals that the sum with what is beside the integrals is good enough."""
         if self._centre is None:
-            self._centre = _Centre.of_draws(target.base_draws(_N_BASE), self._n)
+            self._centre = Centre.of_draws(target.base_draws(_N_BASE), self._n)
             for _ in range(_ADAPTATIONS):
                 self._sampled(target, peak)
         found = self._sampled(target, peak)
@@ -221,7 +222,7 @@ class RowIntegrals:
             found = Integrals(log_sum - np.log(done + 1), np.sqrt(variances), found.are_means)
         return found
 
-    def _sampled(self, target: Target, peak: "_Centre") -> Integrals:
+    def _sampled(self, target: Target, peak: Centre) -> Integrals:
         """Return means of importance weights: half of the draws from t distributions, half from the base.
 
         One of the t distributions is at the peak, and the other where the weighed draws were before. Where the
@@ -245,105 +246,21 @@ class RowIntegrals:
             relative = np.exp(weights - log_values).reshape(2, _N_PROPOSED, -1)
             errors = np.sqrt(relative.var(axis=1).sum(axis=0) / _N_PROPOSED) / 2.0
         errors = np.where(np.isfinite(log_values), errors, 0.0)
-        self._centre = self._centre.moved(points, weights)
+        self._centre = Centre.of_weighed(points, weights)
         return Integrals(log_values, errors, np.ones(self._n, dtype=np.bool_))
 
 
-class _Centre:
-    """A location (n, D) for each row, with a scale (n, D, D), a lower triangular matrix."""
-
-    def __init__(self, location: np.ndarray, root: np.ndarray) -> None:
-        self._location, self._root = location, root
-        self._inverse = np.linalg.inv(root)
-        self.log_scale = np.log(np.abs(np.diagonal(root, axis1=1, axis2=2))).sum(axis=1)
-
-    @classmethod
-    def of_draws(cls, drawn: np.ndarray, n: int) -> "_Centre":
-        """Make the centre of the base measure from draws: their medians, and half the range of the middle 68%."""
-        low, middle, high = np.quantile(drawn, [0.16, 0.5, 0.84], axis=0)
-        spread = np.maximum(0.5 * (high - low), np.finfo(np.float64).tiny)
-        return cls(np.tile(middle, (n, 1)), np.tile(np.diag(spread), (n, 1, 1)))
-
-    @classmethod
-    def of_precisions(cls, location: np.ndarray, precisions: np.ndarray) -> "_Centre":
-        """Make the centre of a Laplace approximation."""
-        return cls(location, np.linalg.cholesky(np.linalg.inv(precisions)))
-
-    def at(self, location: np.ndarray) -> "_Centre":
-        """Return a centre at another location, with the same scales."""
-        return _Centre(location, self._root)
-
-    def rescaled(self, target: Target) -> "_Centre":
-        """Rescale to the distance at which the integrand has fallen: at a kink, the curvature says nothing."""
-        d = self._location.shape[1]
-        root = self._root.copy()
-        for j in range(d):
-            steps = np.multiply.outer(np.concatenate([_FACTORS, -_FACTORS, [0.0]]), self._root[:, :, j])
-            heights = np.nan_to_num(np.add(*target.values(self._location + steps)), nan=-np.inf)
-            fallen = (heights[-1] - heights[:-1] > _FALL).reshape(2, len(_FACTORS), -1)
-            # The smallest factor on either side.
-            first = np.where(fallen.any(axis=1), _FACTORS[fallen.argmax(axis=1)], _FACTORS[-1])
-            root[:, :, j] *= np.sqrt(first[0] * first[1])[:, None]
-        return _Centre(self._location, root)
-
-    @property
-    def location(self) -> np.ndarray:
-        """Location of each row: (n, D)."""
-        return self._location
-
-    @property
-    def variances(self) -> np.ndarray:
-        """Variance of each coordinate: (n, D)."""
-        return (self._root**2).sum(axis=2)
-
-    def moved(self, points: np.ndarray, log_weights: np.ndarray) -> "_Centre":
-        """Return a centre with the moments of weighed points (m, n, D), tempered where few of them count."""
-        d = points.shape[2]
-        powers, least = np.ones(points.shape[1]), _LEAST_WORTH * (d + 1)
-        log_weights = np.where(np.isfinite(log_weights), log_weights, -np.inf)
-        largest = log_weights.max(axis=0)
-        relative = np.where(np.isfinite(largest), log_weights - largest, 0.0)
-        for _ in range(10):
-            weights = np.exp(powers * relative)
-            is_poor = weights.sum(axis=0) ** 2 < least * (weights**2).sum(axis=0)
-            if not is_poor.any():
-                break
-            powers = np.where(is_poor, _TEMPERED * powers, powers)
-        weights = weights / weights.sum(axis=0)
-        location = np.einsum("mn,mnd->nd", weights, points)
-        away = points - location
-        covariance = np.empty((len(location), d, d))
-        for i in range(d):
-            for j in range(i + 1):
-                covariance[:, i, j] = covariance[:, j, i] = (weights * away[:, :, i] * away[:, :, j]).sum(axis=0)
-        # A covariance of draws that are alike has no root.
-        covariance += 1e-12 * np.eye(d) * (1.0 + np.trace(covariance, axis1=1, axis2=2))[:, None, None]
-        return _Centre(location, _WIDER * np.linalg.cholesky(covariance))
-
-    def placed(self, standard: np.ndarray) -> np.ndarray:
-        """Return standard points (m, D) scaled and moved to the centre of each row: (m, n, D)."""
-        return self._location + _turned(self._root, standard[:, None])
-
-    def log_t(self, points: np.ndarray, degrees: float) -> np.ndarray:
-        """Return the log density of the t distribution: (m, n)."""
-        d = self._location.shape[1]
-        norm = gammaln(0.5 * (degrees + d)) - gammaln(0.5 * degrees) - 0.5 * d * np.log(degrees * np.pi)
-        return norm - 0.5 * (degrees + d) * np.log1p(self.distances(points) / degrees) - self.log_scale
-
-    def distances(self, points: np.ndarray) -> np.ndarray:
-        """Return squared distances of points (m, n, D) from the centre, in its scale: (m, n)."""
-        return (_turned(self._inverse, points - self._location) ** 2).sum(axis=2)
-
-
-def _turned(matrices: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Return products of a matrix for each row, (n, D, D), and points (m, n or 1, D): (m, n, D)."""
-    d = matrices.shape[1]
-    found = np.zeros((len(points), *matrices.shape[:2]))
-    # A few passes over long arrays: D is small, and the matrices are triangular.
-    for i in range(d):
-        for j in range(i + 1):
-            found[:, :, i] += matrices[:, i, j] * points[:, :, j]
-    return found
+def _rescaled(centre: Centre, target: Target) -> Centre:
+    """Rescale to the distance at which the integrand has fallen: at a kink, the curvature says nothing."""
+    root = centre.root.copy()
+    for j in range(root.shape[1]):
+        steps = np.multiply.outer(np.concatenate([_FACTORS, -_FACTORS, [0.0]]), centre.root[:, :, j])
+        heights = np.nan_to_num(np.add(*target.values(centre.location + steps)), nan=-np.inf)
+        fallen = (heights[-1] - heights[:-1] > _FALL).reshape(2, len(_FACTORS), -1)
+        # The smallest factor on either side.
+        first = np.where(fallen.any(axis=1), _FACTORS[fallen.argmax(axis=1)], _FACTORS[-1])
+        root[:, :, j] *= np.sqrt(first[0] * first[1])[:, None]
+    return Centre(centre.location, root)
 
 
 def _log_sum(terms: np.ndarray) -> np.ndarray:
@@ -379,7 +296,7 @@ def _lattice(n: int, d: int) -> np.ndarray:
 
 
 def _ascend(
-    target: Target, points: np.ndarray, base: _Centre, n_steps: int, *, of_rows: bool = False
+    target: Target, points: np.ndarray, base: Centre, n_steps: int, *, of_rows: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """Climb towards the peaks of the integrands; return points (n, D), and precisions (n, D, D) there.
 
