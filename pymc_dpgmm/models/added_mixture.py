@@ -182,9 +182,10 @@ def _add_views(model: pm.Model, request: Request) -> dict[str, Any]:
         raise ValueError("a mixture of several views takes its shape from observed")
     if dims is not None and not isinstance(dims, str):
         raise ValueError(f"dims of a mixture of several views name its rows only: one string, got {dims}")
+    of_views, columns = _split_views(request.base, arguments["observed"])
     split = {
         key: (base, named_by_coords(model, table, dims_of_data(model, table)))
-        for key, (base, table) in _split_views(request.base, arguments["observed"]).items()
+        for key, (base, table) in of_views.items()
     }
     offsets = _by_view("offset", arguments["offset"], split)
     powers = _by_view("power", arguments["power"], split)
@@ -200,7 +201,7 @@ def _add_views(model: pm.Model, request: Request) -> dict[str, Any]:
             of_view["power"] = powers.get(key, 1.0)
             rows = of_labels if of_view["unit"] is None else Rows("observed", coords=coords)
             views[key] = _View(f"{name}_{key}", base, table, of_view, rows)
-            views[key].places = _places(arguments["observed"], table, views[key].left_out)
+            views[key].places = _places(columns, table, views[key].left_out)
     if not views:
         raise ValueError("base has no views")
     if impute:
@@ -343,8 +344,9 @@ def _numbered_units(unit: Any, n_rows: int) -> tuple[Any, int, Any]:
     return codes, check_units(codes, n_rows), names
 
 
-def _split_views(bases: Mapping[str, Any], observed: Any) -> dict[str, tuple[Any, Any]]:
-    """Return base measure and data of each view."""
+def _split_views(bases: Mapping[str, Any], observed: Any) -> tuple[dict[str, tuple[Any, Any]], Sequence[Any]]:
+    """Return base measure and data of each view, and the columns of a frame that they share, if they do."""
+    columns: Sequence[Any] = ()
     if isinstance(observed, Mapping):
         if set(observed) != set(bases):
             raise ValueError(
@@ -357,26 +359,25 @@ def _split_views(bases: Mapping[str, Any], observed: Any) -> dict[str, tuple[Any
             raise TypeError(
                 "with a dict of base measures, observed must be a DataFrame or a dict of the same views"
             )
-        views = {}
+        views, columns = {}, table.columns
         for view, entry in bases.items():
             if not isinstance(entry, tuple) or len(entry) != 2:
                 raise TypeError(f"with a DataFrame, base[{view!r}] must be (columns, base), got {entry!r}")
-            columns, base = entry
+            chosen, base = entry
             with _naming(view):
-                views[view] = (base, table.of_columns(columns))
+                views[view] = (base, table.of_columns(chosen))
         warn_of_shared_columns({view: own for view, (_, own) in views.items()})
     taken = [view for view in views if view in ("labels", "n_clusters")]
     if taken:
         raise ValueError(f"a view cannot be named {taken[0]!r}, which the model needs for itself")
-    return views
+    return views, columns
 
 
-def _places(observed: Any, table: Table, left_out: Mapping[int, Any]) -> list[int]:
+def _places(columns: Sequence[Any], table: Table, left_out: Mapping[int, Any]) -> list[int]:
     """Return where the columns of a view are in the frame that views share; nothing where they share none."""
-    if isinstance(observed, Mapping) or table.columns is None:
+    if not columns or table.columns is None:
         return []
-    every = read_table(observed).columns or ()
-    return [every.index(name) for j, name in enumerate(table.columns) if j not in left_out]
+    return [columns.index(name) for j, name in enumerate(table.columns) if j not in left_out]
 
 
 @contextlib.contextmanager

@@ -26,6 +26,8 @@ from pymc_dpgmm.native.interrupts import imported
 WORST_R_HAT = 1.01
 # Fewest effective draws per chain without a warning.
 FEWEST_DRAWS = 100
+# How many entries a warning names.
+_MOST_NAMED = 3
 WATCHED = {
     "n_clusters": "the number of clusters",
     "entropy": "the entropy of the clusters' sizes",
@@ -101,10 +103,6 @@ def _warnings_of_constants(drawn: xr.Dataset) -> Iterator[Any]:
         yield SamplerWarning(WarningType.CONVERGENCE, message, "error", None, None, None)
 
 
-# How many entries a warning names.
-_MOST_NAMED = 3
-
-
 def _with_entries(warning: Any) -> Any:
     """Return a warning of PyMC, which tells of some parameters, with the names of the worst entries."""
     if warning.kind is not WarningType.CONVERGENCE or not isinstance(warning.extra, xr.Dataset | xr.DataTree):
@@ -125,12 +123,12 @@ def _with_entries(warning: Any) -> Any:
 
 
 def _places(values: xr.DataArray) -> Iterator[tuple[Any, ...]]:
-    """Yield the coordinates of all entries, or their positions on axes without coordinates, in order of memory."""
+    """Return coordinates of all entries in order of memory, or their positions on axes without coordinates."""
     axes = [
         values[dim].to_numpy().tolist() if dim in values.coords else range(values.sizes[dim])
         for dim in values.dims
     ]
-    yield from itertools.product(*axes)
+    return itertools.product(*axes)
 
 
 def impossible_warnings(idata: Any) -> Iterator[Any]:
