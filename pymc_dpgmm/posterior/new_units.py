@@ -15,6 +15,7 @@ from pymc_dpgmm.posterior.arrays.centres import Centre
 from pymc_dpgmm.posterior.arrays.mixtures import spread
 from pymc_dpgmm.posterior.arrays.new_rows import NewRows, Units, Unknown
 from pymc_dpgmm.posterior.arrays.predictions import parameters_of_units, stratified
+from pymc_dpgmm.posterior.arrays.rows import draw_rows_of_table
 from pymc_dpgmm.posterior.component_draws import with_parameters
 from pymc_dpgmm.posterior.protocol import Draws
 from pymc_dpgmm.posterior.questions import read_question
@@ -143,7 +144,7 @@ def _parameters(draws: Draws, known: Any, given: Any, unit: Any, rng: np.random.
     found, effective = parameters_of_units(numbers, question.new, units, numbers.n_draws, rng)
     by_chain = {key: draws.drawn.by_chain(values) for key, values in found.items()}
     coords = draws.drawn.per_draw() | {"new_unit": names}
-    result = with_parameters(question.draws, ("chain", "draw", "new_unit"), by_chain, {}, coords)
+    result = with_parameters(question.draws, (*_DRAW, "new_unit"), by_chain, {}, coords)
     question.warn_of_few(effective, names)
     return result.assign(effective_draws=("new_unit", effective))
 
@@ -215,7 +216,7 @@ class _Effects:
                 UserWarning,
                 stacklevel=3,
             )
-        return self._resampled(effects, np.exp(log_weights)).assign(
+        return self._resampled(effects, log_weights).assign(
             effective_draws=("new_unit", 1.0 / np.exp(logsumexp(2.0 * of_effects, axis=0))),
             pareto_k=("new_unit", shape),
         )
@@ -319,27 +320,24 @@ class _Effects:
             log_p = np.concatenate([log_p, self._log_predictives(rows)], axis=1)
             log_l = np.concatenate([log_l, self._log_likelihoods({name: rows})], axis=1)
 
-    def _resampled(self, effects: Mapping[str, np.ndarray], weights: np.ndarray) -> xr.Dataset:
+    def _resampled(self, effects: Mapping[str, np.ndarray], log_weights: np.ndarray) -> xr.Dataset:
         """Return draws of equal weight: the effects, and which draws of the posterior they go with."""
         n_draws, by_chain = self._draws.numbers.n_draws, self._draws.drawn.by_chain
-        counts, chosen = (
-            stratified(self._rng, weights.sum(axis=1), n_draws),
-            np.empty((n_draws, self._n), dtype=int),
-        )
-        draw = np.empty((n_draws, self._n), dtype=int)
-        for i in range(self._n):
-            draw[:, i] = np.repeat(np.arange(len(weights)), counts[:, i])
-            sums = np.cumsum(weights[:, :, i], axis=1)[draw[:, i]]
-            u = self._rng.random(n_draws) * sums[:, -1]
-            chosen[:, i] = np.minimum((sums <= u[:, None]).sum(axis=1), sums.shape[1] - 1)
+        counts = stratified(self._rng, np.exp(logsumexp(log_weights, axis=1)), n_draws)
+        draw, chosen = (np.empty((n_draws, self._n), dtype=int) for _ in range(2))
+        for i, of_subject in enumerate(counts.T):
+            used = np.flatnonzero(of_subject)
+            draw[:, i] = np.repeat(used, of_subject[used])
+            drawn = [draw_rows_of_table(self._rng, log_weights[s, :, i], of_subject[s]) for s in used]
+            chosen[:, i] = np.concatenate(drawn)
         # Draws of a chain are in no order.
         order = self._rng.permutation(n_draws)
         draw, chosen, each = draw[order], chosen[order], np.arange(self._n)
-        of_draws, dims = self._draws.drawn.per_draw(), ("chain", "draw", "new_unit")
+        of_draws, dims = self._draws.drawn.per_draw(), (*_DRAW, "new_unit")
         found: dict[str, Any] = {}
         for name, values in effects.items():
-            drawn = values[draw if len(values) > 1 else 0, chosen, each]
-            found[name] = ((*dims, *self._dims[name]), by_chain(drawn))
+            of_draw = values[draw if len(values) > 1 else 0, chosen, each]
+            found[name] = ((*dims, *self._dims[name]), by_chain(of_draw))
         places = np.unravel_index(self._used[draw], self._draws.drawn.shape[:2])
         for dim, place in zip(_DRAW, places, strict=True):
             found[f"posterior_{dim}"] = (dims, by_chain(of_draws[dim][place]))

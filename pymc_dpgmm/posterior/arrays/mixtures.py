@@ -174,16 +174,22 @@ class Clusters:
         self._sums = type(sums)(*(field.copy() for field in sums))
         self._lacks_a_row = False
 
+    def _of(self, clusters: Any) -> Any:
+        """Return the sums of some of the clusters."""
+        return type(self._sums)(*(field[clusters] for field in self._sums))
+
+    def _drawn(self, rng: np.random.Generator, sums: Any) -> dict[str, np.ndarray]:
+        """Draw the parameters of clusters that have these sums."""
+        return self._component.restore(self._component.draw(rng, self._params, sums), self._origin)
+
     def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Draw the parameters of all clusters: arrays (K, ...)."""
-        with_rows = type(self._sums)(*(field[:-1] for field in self._sums))
-        return self._component.restore(self._component.draw(rng, self._params, with_rows), self._origin)
+        return self._drawn(rng, self._of(slice(-1)))
 
     def draw_with_new(self, rng: np.random.Generator, n_new: int) -> dict[str, np.ndarray]:
         """Draw the parameters of all clusters, and then of some without rows: arrays (K + n_new, ...)."""
         with_rows = self.draw(rng)
-        nothing = self.family.no_sums(self._params, n_new)
-        new = self._component.restore(self._component.draw(rng, self._params, nothing), self._origin)
+        new = self._drawn(rng, self.family.no_sums(self._params, n_new))
         return {name: np.concatenate([with_rows[name], new[name]]) for name in with_rows}
 
     def log_densities(self, drawn: dict[str, np.ndarray], rows: Any) -> np.ndarray:
@@ -299,16 +305,15 @@ class Clusters:
             chosen = type(self._sums)(*(np.concatenate(fields) for fields in zip(*sums, strict=True)))
         else:
             clusters, _ = self.joined(rows, rows[:0])
-            chosen = type(self._sums)(*(field[labels] for field in clusters._sums))
-        return self._component.restore(self._component.draw(rng, self._params, chosen), self._origin)
+            chosen = clusters._of(labels)
+        return self._drawn(rng, chosen)
 
     def _with_row(self, row: int, values: np.ndarray, label: int) -> Any:
         """Return the sums of one cluster, which a new row that is ``values`` (c,) has joined."""
         data = self._table
         origin = () if self._origin is None else (self._origin,)
         data.table.rows[data.n_rows + row] = self.family.represent(data.table.params, values[None], *origin)[0][0]
-        own = type(self._sums)(*(field[label : label + 1] for field in self._sums))
-        return data.table.joined(own, np.array([data.n_rows + row]))[0]
+        return data.table.joined(self._of(slice(label, label + 1)), np.array([data.n_rows + row]))[0]
 
 
 class Measure(NamedTuple):

@@ -15,14 +15,28 @@ def canonical_draws(labels: np.ndarray) -> np.ndarray:
     return np.array([canonical_labels(draw)[0] for draw in labels])
 
 
+def grouped(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Group equal rows (m, n).
+
+    Returns
+    -------
+    group : (m,) int64 array
+        The number of each row's group, in order of first appearance.
+    first, counts : (g,) int64 arrays
+        The first row of each group, and how many rows it has.
+    """
+    # Sorting many rows takes far longer.
+    groups = dict[bytes, int]()
+    group = np.array([groups.setdefault(row.tobytes(), len(groups)) for row in np.ascontiguousarray(rows)])
+    _, first, counts = np.unique(group, return_index=True, return_counts=True)
+    return group, first, counts
+
+
 def distinct(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the distinct partitions among draws (S, n), as canonical labels, and their shares."""
     draws = canonical_draws(labels)
-    # Sorting many rows takes far longer.
-    first: dict[bytes, int] = {}
-    own = np.array([first.setdefault(draw.tobytes(), s) for s, draw in enumerate(draws)])
-    chosen, counts = np.unique(own, return_counts=True)
-    return draws[chosen], counts / counts.sum()
+    _, first, counts = grouped(draws)
+    return draws[first], counts / counts.sum()
 
 
 def sizes_of_draws(labels: np.ndarray) -> list[np.ndarray]:

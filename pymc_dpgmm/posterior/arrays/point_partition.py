@@ -22,7 +22,7 @@ from pymc_dpgmm.native.compiled import (
 from pymc_dpgmm.native.threads import Threads, available_threads
 from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.posterior.arrays.losses import losses_between, weights_of_sizes
-from pymc_dpgmm.posterior.arrays.partitions import distinct
+from pymc_dpgmm.posterior.arrays.partitions import distinct, grouped
 from pymc_dpgmm.sampler.state.choices import shuffle
 
 # Default number of starts from an empty partition, and of starts from draws.
@@ -367,7 +367,7 @@ def search_point_partition(
             np.full(n_seen, 1.0 / n_seen),
         )
     # Rows that are together in all draws stay together.
-    alike, first, counts = _alike(seen)
+    alike, first, counts = grouped(seen.T)
     seen, f = np.ascontiguousarray(seen[:, first]), weights_of_sizes(loss, n)
     few = seen[rng.choice(len(seen), min(len(seen), 16 * n_starts), replace=False, p=of_seen)]
     few = few[few.max(axis=1) < most]
@@ -401,19 +401,3 @@ def search_point_partition(
         losses = losses_between(threads, candidates, draws, loss, costs) @ shares
     best = int(np.argmin(losses))
     return candidates[best], float(losses[best])
-
-
-def _alike(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Group the rows that are together in all draws (S, n).
-
-    Returns
-    -------
-    alike : (n,) int64 array
-        The number of each row's group, in order of first appearance.
-    first, counts : (m,) int64 arrays
-        The first row of each group, and how many rows it has.
-    """
-    by_row, groups = np.ascontiguousarray(draws.T.astype(np.int32)), dict[bytes, int]()
-    alike = np.array([groups.setdefault(row.tobytes(), len(groups)) for row in by_row])
-    _, first, counts = np.unique(alike, return_index=True, return_counts=True)
-    return alike, first, counts

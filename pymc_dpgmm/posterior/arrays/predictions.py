@@ -27,6 +27,7 @@ from pymc_dpgmm.families.contract.component import Drawn
 from pymc_dpgmm.posterior.arrays.mixtures import DrawNumbers, Partition, ViewDraws
 from pymc_dpgmm.posterior.arrays.new_rows import GivenPartition, NewRows, Units, Unknown
 from pymc_dpgmm.posterior.arrays.partitions import shared_rows, shares_of_reference
+from pymc_dpgmm.posterior.arrays.rows import draw_rows_of_table
 
 
 class Answer(NamedTuple):
@@ -171,9 +172,8 @@ def completed_rows(
     values = [np.tile(each.values, (n_each, 1)) for each in new]
     for _, partition, rows in NewRows(mixture.views, new).draws(mixture):
         measure = partition.draw_measure(rng)
-        sums = np.cumsum(softmax(rows.log_joint_given(partition, measure), axis=1), axis=1)
-        u = rng.random((n_each, rows.n_rows)) * sums[:, -1]
-        labels = np.minimum((sums <= u[:, :, None]).sum(axis=2), sums.shape[1] - 1).ravel()
+        log_joint = np.tile(rows.log_joint_given(partition, measure), (n_each, 1))
+        labels = draw_rows_of_table(rng, log_joint, len(log_joint))
         yield [
             clusters.completed(rng, drawn, labels, of_view)
             for clusters, drawn, of_view in zip(partition.views, measure.drawn, values, strict=True)
@@ -274,9 +274,7 @@ def draws_of_clusters(
             if not len(row):
                 continue
             own = np.repeat(np.arange(rows.n_rows), counts[s, at])
-            cumulated = np.cumsum(softmax(rows.log_joint(partition), axis=1), axis=1)[own]
-            u = rng.random(len(row)) * cumulated[:, -1]
-            labels = np.minimum(np.sum(cumulated <= u[:, None], axis=1), cumulated.shape[1] - 1)
+            labels = draw_rows_of_table(rng, rows.log_joint(partition)[own], len(row))
             # The draws of a row from one draw of the posterior are next to each other.
             place = before[s, row] + np.arange(len(row)) - np.searchsorted(row, row)
             yield row, place, partition, rows, labels
@@ -284,14 +282,23 @@ def draws_of_clusters(
     return drawn(), effective
 
 
+def _draws_of_firsts(
+    mixture: DrawNumbers, new: Sequence[Unknown], units: Units, n: int, rng: np.random.Generator
+) -> tuple[np.ndarray, Iterator[Any], np.ndarray]:
+    """Return one row of each unit, which stands for all of it, and draws of their clusters.
+
+    As much is known with each row of a unit. See :func:`draws_of_clusters`.
+    """
+    first = units.firsts(mixture.views)
+    firsts = NewRows(mixture.views, [each.of_rows(first) for each in new], units.of_rows(first))
+    return first, *draws_of_clusters(mixture, firsts, n, rng)
+
+
 def _draws_of_units(
     mixture: DrawNumbers, new: Sequence[Unknown], units: Units, n: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw what is asked of the rows of units, those of one together: see :func:`draws_given`."""
-    # One row stands for all of its unit: as much is known with each.
-    first = units.firsts(mixture.views)
-    firsts = NewRows(mixture.views, [each.of_rows(first) for each in new], units.of_rows(first))
-    drawn, effective = draws_of_clusters(mixture, firsts, n, rng)
+    first, drawn, effective = _draws_of_firsts(mixture, new, units, n, rng)
     values = np.empty((n, len(units.unit), sum(len(each.asked) for each in new)))
     for row, place, partition, rows, labels in drawn:
         of_unit = np.flatnonzero(units.unit == units.unit[first[row[0]]])
@@ -307,9 +314,7 @@ def parameters_of_units(
 
     After them is the worth (U,) of the draws of the posterior.
     """
-    first = units.firsts(mixture.views)
-    firsts = NewRows(mixture.views, [each.of_rows(first) for each in new], units.of_rows(first))
-    drawn, effective = draws_of_clusters(mixture, firsts, n, rng)
+    first, drawn, effective = _draws_of_firsts(mixture, new, units, n, rng)
     found: dict[tuple[str, str], np.ndarray] = {}
     for row, place, partition, rows, labels in drawn:
         for v, clusters in enumerate(partition.views):
