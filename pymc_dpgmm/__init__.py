@@ -36,7 +36,15 @@ from pymc_dpgmm.integration.steps import (
     SplitMerge,
 )
 from pymc_dpgmm.integration.variables import CRP, MFM, CollapsedMixture, FiniteDirichlet, PitmanYor
-from pymc_dpgmm.models.mixture import LDA, DPMixture, FiniteMixture, HDPMixture, MFMixture, PYMixture
+from pymc_dpgmm.models.mixture import (
+    LDA,
+    ChangePoints,
+    DPMixture,
+    FiniteMixture,
+    HDPMixture,
+    MFMixture,
+    PYMixture,
+)
 from pymc_dpgmm.models.process import DirichletProcess
 from pymc_dpgmm.tables.tokens import as_tokens
 
@@ -45,6 +53,7 @@ if TYPE_CHECKING:
     from pymc_dpgmm.posterior import (
         certainty,
         chain_differences,
+        change_points,
         chunked_labels,
         chunked_membership,
         co_clustering,
@@ -73,6 +82,7 @@ if TYPE_CHECKING:
         summary,
         topics,
     )
+    from pymc_dpgmm.posterior.plots.changes import plot_changes
     from pymc_dpgmm.posterior.plots.clusters import plot_clusters
     from pymc_dpgmm.posterior.plots.densities import plot_density
     from pymc_dpgmm.posterior.plots.groups import plot_group_weights, plot_groups, plot_topics
@@ -97,6 +107,7 @@ __all__ = [
     "BetaBernoulli",
     "BetaBinomial",
     "BetaNegativeBinomial",
+    "ChangePoints",
     "CollapsedGibbs",
     "CollapsedMixture",
     "ComponentsGibbs",
@@ -131,6 +142,7 @@ __all__ = [
     "as_tokens",
     "certainty",
     "chain_differences",
+    "change_points",
     "chunked_labels",
     "chunked_membership",
     "co_clustering",
@@ -153,6 +165,7 @@ __all__ = [
     "new_units",
     "partition_diagnostics",
     "plot_chains",
+    "plot_changes",
     "plot_clusters",
     "plot_co_clustering",
     "plot_density",

@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,6 +50,8 @@ class Request(NamedTuple):
     base: Any
     arguments: MixtureArguments
     group: Any = None
+    # Further arguments of the prior that have an entry for each row.
+    of_rows: Mapping[str, Any] = MappingProxyType({})
 
 
 class _View:
@@ -283,6 +286,7 @@ def _add_labels(
             view.checked = view.checked.in_row_order(rows.order(f"observed of {view.name}", view.rows.names))
             view.rows = rows
     entries = {key: rows.entries(key, request.arguments[key]) for key in ("known_labels", "must_link")}
+    entries |= {key: rows.entries(key, own, _IN_ORDER) for key, own in request.of_rows.items() if own is not None}
     entries["initval"] = start_of_rows(rows, request.arguments["initval"])
     name = f"{request.name}_labels"
     if request.group is None:
@@ -311,8 +315,9 @@ def _add_labels(
     return labels
 
 
-# Reasons, for messages, why no entry of unit or group may be missing.
+# Reasons, for messages, why no entry of unit, group, sequence or order may be missing.
 _IN_UNITS, _IN_GROUPS = "every row belongs to a unit", "every row belongs to a group"
+_IN_ORDER = "every row has a place in a sequence"
 
 
 def _are_numbered(values: np.ndarray) -> bool:

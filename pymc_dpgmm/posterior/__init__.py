@@ -2,6 +2,7 @@
 
 from pymc_dpgmm.posterior.certainty import certainty
 from pymc_dpgmm.posterior.chains import chain_differences
+from pymc_dpgmm.posterior.change_points import change_points
 from pymc_dpgmm.posterior.chunked import chunked_labels, chunked_membership
 from pymc_dpgmm.posterior.co_clustering import co_clustering
 from pymc_dpgmm.posterior.component_draws import component_draws, row_parameters
@@ -26,6 +27,7 @@ __all__ = [
     "MixtureSummary",
     "certainty",
     "chain_differences",
+    "change_points",
     "chunked_labels",
     "chunked_membership",
     "co_clustering",

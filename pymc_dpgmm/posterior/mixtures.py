@@ -21,7 +21,15 @@ from pymc_dpgmm.posterior.draws import DrawnLabels, Reference, drawn_labels, rea
 from pymc_dpgmm.posterior.named_views import NamedView, read_atoms, read_view
 from pymc_dpgmm.posterior.points import points_of
 from pymc_dpgmm.posterior.protocol import Draws
-from pymc_dpgmm.posterior.stored import Source, StoredGroups, StoredPrior, data_of, mixtures_on, record_of
+from pymc_dpgmm.posterior.stored import (
+    Source,
+    StoredGroups,
+    StoredPrior,
+    StoredSegments,
+    data_of,
+    mixtures_on,
+    record_of,
+)
 
 # Name of the attribute of a variable that stores the seed of the random numbers which its log likelihoods and
 # replicates share. Leave-one-out predictive checks weight the replicates of a draw by its log likelihood, so both
@@ -165,9 +173,16 @@ class MixtureDraws(FamilyDraws):
         self.others_on_labels = record.get("dependents", [])
         self.potentials_on_labels = record.get("potentials", [])
         self.groups = StoredGroups(source, labels, record, group) if "groups" in record else None
-        if group is not None and self.groups is None:
+        self.are_segments = "sequences" in record
+        if group is not None and self.groups is None and not self.are_segments:
             raise ValueError(f"the rows of {labels} are in no groups: leave out group={group!r}")
-        prior = self.groups or StoredPrior(source, labels, record, drawn.n)
+        prior: Any = self.groups
+        if prior is None:
+            prior = (
+                StoredSegments(source, labels, record, group)
+                if self.are_segments
+                else StoredPrior(source, labels, record, drawn.n)
+            )
         views: list[Any] = [
             read_atoms(idata, drawn, view, mixtures[view])
             if "entries" in mixtures[view]
@@ -234,6 +249,11 @@ class MixtureDraws(FamilyDraws):
         """
         views, of, written = self._chosen(name)
         self.refuse_powers("dp.log_likelihood")
+        self._refuse_segments(
+            "dp.log_likelihood",
+            "rows in order cannot be left out one at a time. Compare models by the dp.log_density of rows "
+            "held out at the end",
+        )
         self._refuse_latent(
             views,
             "none of its rows can be left out. Compare models by the log likelihood of the observed variables, "
@@ -260,6 +280,11 @@ class MixtureDraws(FamilyDraws):
                 log_p[partition.draw] -= logsumexp(log_weights, axis=-1)
         return log_p, written, {SEED: seed}
 
+    def _refuse_segments(self, what: str, instead: str) -> None:
+        """Raise NotImplementedError for rows in order, whose segments no weights tell."""
+        if self.are_segments:
+            raise NotImplementedError(f"{what} is not supported for change points: {instead}")
+
     def _with_measures(
         self, seed: int, of: str | None
     ) -> Iterator[tuple[Partition, list[dict[str, np.ndarray]], np.ndarray]]:
@@ -281,6 +306,7 @@ class MixtureDraws(FamilyDraws):
             "their random effects, and dp.sample_new_rows for new effects",
         )
         self.refuse_powers("dp.sample_replicates")
+        self._refuse_segments("dp.sample_replicates", "use pm.sample_posterior_predictive(idata, model=model)")
         seed = shared_seed(self._idata, ("log_likelihood", "posterior_predictive"), [written], rng)
         replicates: dict[str, np.ndarray] = {}
         for partition, drawn_of_views, log_weights in self._with_measures(seed, of):

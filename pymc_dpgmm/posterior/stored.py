@@ -24,7 +24,7 @@ from pymc_dpgmm.native.special import gammaincinv
 from pymc_dpgmm.partitions.priors import GibbsType
 from pymc_dpgmm.posterior.arrays.mixtures import Numbers, constant
 from pymc_dpgmm.posterior.arrays.partitions import shared_rows
-from pymc_dpgmm.posterior.arrays.seats import GibbsSeats, GroupedSeats
+from pymc_dpgmm.posterior.arrays.seats import GibbsSeats, GroupedSeats, SegmentSeats
 from pymc_dpgmm.posterior.draws import DrawnLabels, with_chains_and_draws
 from pymc_dpgmm.tables.checks import listed
 from pymc_dpgmm.tables.names import as_text
@@ -256,19 +256,8 @@ class StoredGroups:
         self._chosen = None if chosen is None else self.position(chosen)
 
     def position(self, chosen: Any) -> int:
-        """Return the number of the group with a name, or with the name as text.
-
-        Raises
-        ------
-        ValueError
-            If there is no such group. The message lists the groups.
-        """
-        if chosen in self.names:
-            return self.names.index(chosen)
-        texts, wanted = [as_text(name) for name in self.names], as_text(chosen)
-        if wanted not in texts:
-            raise ValueError(f"there is no group {chosen!r}, only {listed(self.names)}")
-        return texts.index(wanted)
+        """Return the number of the group with a name: see :func:`position_of`."""
+        return position_of(self.names, chosen, "group")
 
     def seats(self, s: int, labels: np.ndarray, sizes: np.ndarray, names: np.ndarray) -> GroupedSeats:
         """Return the posterior of the weights of the clusters in a draw."""
@@ -301,6 +290,56 @@ class StoredGroups:
             "the prior of the number of clusters has no closed form for rows in groups: use draws from "
             "pm.sample_prior_predictive"
         )
+
+
+class StoredSegments:
+    """Segments of rows in order, and which of them a row after the last one of a sequence is in, in every draw.
+
+    Parameters
+    ----------
+    source : Source
+    name : str
+        Name of the labels.
+    record : mapping
+    chosen : str, int or None
+        Name of the sequence that new rows come after. By default the only one; of several, a new sequence.
+    """
+
+    def __init__(self, source: Source, name: str, record: Mapping[str, Any], chosen: Any = None) -> None:
+        names, ends = list(record["sequences"]), parse_numbers(record["starts"])[1:] - 1
+        self._name, self._rows = name, parse_numbers(record["rows"])
+        found = None if chosen is None else position_of(names, chosen, "sequence")
+        found = 0 if chosen is None and len(names) == 1 else found
+        self._last = None if found is None else int(self._rows[ends[found]])
+        self._p = source.find(f"p of {name}", record["parameters"]["p"])
+
+    def seats(self, s: int, labels: np.ndarray, sizes: np.ndarray, names: np.ndarray) -> SegmentSeats:
+        """Return where the next row may be in a draw."""
+        last = -1 if self._last is None else int(labels[self._last])
+        return SegmentSeats(last, len(sizes), float(self._p.at(s)))
+
+    def draw(self, *_: Any) -> Any:
+        """Raise UnknownPriorError: segments are no clusters of rows in any order."""
+        raise UnknownPriorError(
+            f"{self._name} numbers segments, of which the prior number is one more than the changes, for each "
+            "sequence: use draws from pm.sample_prior_predictive"
+        )
+
+
+def position_of(names: list[Any], chosen: Any, what: str) -> int:
+    """Return the number of a group or sequence with a name, or with the name as text.
+
+    Raises
+    ------
+    ValueError
+        If there is none. The message lists the names.
+    """
+    if chosen in names:
+        return names.index(chosen)
+    texts, wanted = [as_text(name) for name in names], as_text(chosen)
+    if wanted not in texts:
+        raise ValueError(f"there is no {what} {chosen!r}, only {listed(names)}")
+    return texts.index(wanted)
 
 
 def _parameter_in(name: str, field: str) -> Callable[[pm.Model], Any]:

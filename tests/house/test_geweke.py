@@ -241,6 +241,35 @@ class Process:
         return [*shared, *of_labels(drawn["c_labels"]), data.mean(axis=1), np.log(data.var(axis=1))]
 
 
+class Segments:
+    """Reals in two sequences with change points, a random probability of these and a random base measure."""
+
+    sequence = np.repeat([0, 1], [8, 4])
+
+    def model(self):
+        with pm.Model() as model:
+            p, mu, b = pm.Beta("p", 2.0, 5.0), pm.Normal("mu", 0.5, 1.0), pm.Gamma("b", 5.0, 5.0)
+            base, rows = dp.NormalInverseGamma(mu, 0.5, 4.0, b), pm.Data("data", np.zeros(N))
+            dp.ChangePoints("y", p, base, observed=rows, sequence=self.sequence)
+        return model
+
+    def prior(self, rng, n):
+        drawn = {"p": rng.beta(2.0, 5.0, size=n), "mu": rng.normal(0.5, size=n)}
+        drawn["b"] = rng.gamma(5.0, size=n) / 5.0
+        changes = rng.random((n, N)) < drawn["p"][:, None]
+        changes[:, 0], changes[:, 8] = False, True
+        drawn["y_labels"] = np.cumsum(changes, axis=1)
+        return drawn, nig_rows(rng, drawn["y_labels"], drawn["mu"], 0.5, 4.0, drawn["b"])
+
+    def data(self, rng, drawn):
+        params = NIG.params(np.atleast_1d(drawn["mu"]), 0.5, 4.0, np.atleast_1d(drawn["b"]))
+        return NIG.draw_rows(rng, params, np.asarray(drawn["y_labels"]), np.empty((N, 0)))[:, 0]
+
+    def moments(self, drawn, data):
+        shared = [drawn["p"], drawn["p"] ** 2, drawn["mu"], drawn["mu"] ** 2, np.log(drawn["b"])]
+        return [*shared, *of_labels(drawn["y_labels"]), data.mean(axis=1), np.log(data.var(axis=1))]
+
+
 def of_labels(labels):
     sizes = (labels[:, :, None] == np.arange(N)).sum(axis=1)
     return [np.sum(sizes > 0, axis=1), np.sum(sizes**2, axis=1), labels[:, 0] == labels[:, 1]]
@@ -290,7 +319,7 @@ def z_scores(case, n_draws):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
-    [Observed(), Latent(), LatentPairs(), Grouped(True), Grouped(False), Process()],
+    [Observed(), Latent(), LatentPairs(), Grouped(True), Grouped(False), Process(), Segments()],
     ids=lambda c: type(c).__name__,
 )
 def test_successive_draws_have_the_prior_for_their_distribution(case):

@@ -34,6 +34,7 @@ ROOMS = [
     "sampler.latent_rows",
     "sampler.hamiltonian",
     "sampler.topics",
+    "sampler.segments",
     "sampler.tuning",
     "sampler.atoms",
     "chunked",

@@ -120,6 +120,11 @@ def dependents():
     pm.Normal("w", mu[dp.CRP("z", 1.0, 24)], 1.0, observed=ROWS[:, 0])
 
 
+def segments():
+    """Rows in order, which change."""
+    dp.ChangePoints("y", pm.Beta("p", 1.0, 9.0), base(), observed=ROWS[:, 0], sequence=GROUP)
+
+
 def components():
     """A random number of components."""
     dp.FiniteMixture("y", 1.0, 1 + pm.Poisson("k", 1.0), base(), observed=ROWS[:, 0])
@@ -144,6 +149,7 @@ KINDS = {
         hyperparameters,
         learnt_scale,
         dependents,
+        segments,
         components,
     )
 }

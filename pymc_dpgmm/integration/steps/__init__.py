@@ -16,8 +16,10 @@ from pymc_dpgmm.integration.steps.atoms import DirichletProcessStep
 from pymc_dpgmm.integration.steps.components import ComponentsGibbs
 from pymc_dpgmm.integration.steps.concentration import ConcentrationGibbs
 from pymc_dpgmm.integration.steps.mixture_steps import CollapsedGibbs, DPMixtureStep, SplitMerge
+from pymc_dpgmm.integration.steps.segments import ChangePointsStep
 
 __all__ = [
+    "ChangePointsStep",
     "CollapsedGibbs",
     "ComponentsGibbs",
     "ConcentrationGibbs",

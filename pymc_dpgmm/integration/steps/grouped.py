@@ -85,7 +85,9 @@ class GroupedTarget(LabelsTarget):
             return chinese_restaurant(float(other))
         return finite_dirichlet(float(np.mean(concentrations)), float(other))
 
-    def state(self, point: dict[str, np.ndarray], prior: GibbsType, prepared: Prepared | None) -> Prepared | None:
+    def state(
+        self, point: dict[str, np.ndarray], prior: GibbsType | None, prepared: Prepared | None
+    ) -> Prepared | None:
         """Return the state at a point, with the groups of rows; see :meth:`LabelsTarget.state`."""
         current = super().state(point, prior, prepared)
         if current is not None and current.state.groups is not self.groups:

@@ -222,7 +222,7 @@ class LabelsTarget:
 
     def __init__(self, model: pm.Model, value: Variable) -> None:
         rv = model.values_to_rvs[value]
-        if not is_labels(rv):
+        if rv.owner is None or not isinstance(rv.owner.op, LabelsRV):
             raise TypeError(
                 f"{value.name} has no prior on partitions; this step method samples labels alone, such as "
                 "those of a dp.CRP, dp.PitmanYor, dp.FiniteDirichlet or dp.MFM"
@@ -268,7 +268,9 @@ class LabelsTarget:
         assert self._prior is not None
         return self._prior.at(point, len(point[self.name]))
 
-    def state(self, point: dict[str, np.ndarray], prior: GibbsType, prepared: Prepared | None) -> Prepared | None:
+    def state(
+        self, point: dict[str, np.ndarray], prior: GibbsType | None, prepared: Prepared | None
+    ) -> Prepared | None:
         """Return the state at a point: the prepared one unless its inputs have changed.
 
         It is a state of rows or, with constraints, of blocks of rows. Returns None if the parameters of the base
@@ -277,6 +279,7 @@ class LabelsTarget:
         labels = point[self.name]
         views = [mixture.view(point, len(labels)) for mixture in self.mixtures]
         if self._blocks is not None:
+            assert prior is not None
             views = of_blocks(views, self._blocks.of_row)
             views.append(View(constrained.FAMILY, constrained.FAMILY.params(prior.discount), self._blocks.table))
         same_labels = prepared is not None and (
@@ -416,8 +419,8 @@ def same_params(view: View, other: View) -> bool:
 
 
 def is_labels(var: Any) -> bool:
-    """Tell whether a variable is a vector of labels under a prior on partitions."""
-    return var.owner is not None and isinstance(var.owner.op, LabelsRV)
+    """Tell whether a variable is a vector of labels that moves can draw."""
+    return var.owner is not None and isinstance(var.owner.op, LabelsRV) and var.owner.op.are_free
 
 
 def is_missing(var: Any) -> bool:

@@ -238,6 +238,9 @@ class LabelsMixtureRV(BackendsOp, RandomVariable):
 class LabelsRV(LabelsMixtureRV):
     """Labels of rows under a prior on partitions."""
 
+    # Whether rows move between clusters whatever other rows do, so that the step of labels can draw them.
+    are_free = True
+
     def make_node(self, rng: Any, size: Any, *dist_params: Any) -> Apply:
         # Without a static shape, starting labels of the wrong length reach the step method, which names them.
         node = super().make_node(rng, size, *dist_params)

@@ -135,7 +135,7 @@ def _with_dims(value: Variable) -> Variable:
 
 def numbers(array: np.ndarray) -> dict[str, Any]:
     """Return an array in a form that JSON can hold."""
-    if array.size <= _MOST_READABLE and np.all(np.isfinite(array)):
+    if array.size <= _MOST_READABLE and array.dtype.kind not in "Mm" and np.all(np.isfinite(array)):
         return {"value": array.tolist(), "dtype": str(array.dtype)}
     encoded = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
     return {"base64": encoded, "dtype": str(array.dtype), "shape": array.shape}

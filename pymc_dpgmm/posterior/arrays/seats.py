@@ -88,6 +88,60 @@ class GibbsSeats(NamedTuple):
         return count_new_clusters(rng, prior.alpha, prior.discount, self.sizes, m)
 
 
+class SegmentSeats(NamedTuple):
+    """Of rows that come after a sequence: each continues the segment before it, or begins a new one.
+
+    Parameters
+    ----------
+    last : int
+        The last segment of the sequence; -1 for a new sequence, which begins a segment.
+    n_segments : int
+        Of all sequences.
+    p : float
+        Probability of a change between neighbours.
+    """
+
+    last: int
+    n_segments: int
+    p: float
+
+    @property
+    def names(self) -> None:
+        """Segments have no names."""
+
+    def probabilities(self) -> np.ndarray:
+        """Return the probabilities that the next row is in each segment, or a new one: (K + 1,)."""
+        found = np.zeros(self.n_segments + 1)
+        if self.last >= 0:
+            found[self.last] = 1.0 - self.p
+        found[-1] = 1.0 - found.sum()
+        return found
+
+    def draw(self, rng: np.random.Generator) -> np.ndarray:
+        """Return the same: nothing about them is left to draw."""
+        return self.probabilities()
+
+    def draw_all(self, rng: np.random.Generator) -> np.ndarray:
+        """Return the same, a new segment being the last one: (1, K + 1)."""
+        return self.probabilities()[None, :]
+
+    def draw_of_new(self, rng: np.random.Generator) -> np.ndarray:
+        """Return the same: (K + 1,)."""
+        return self.probabilities()
+
+    def seat(self, rng: np.random.Generator, m: int) -> np.ndarray:
+        """Draw the segments of the next m rows, one after the other."""
+        begins = rng.random(m) < self.p
+        if self.last < 0:
+            begins[:1] = True
+        number = np.cumsum(begins)
+        return np.where(number == 0, self.last, self.n_segments - 1 + number)
+
+    def count_new(self, rng: np.random.Generator, m: int) -> int:
+        """Draw how many segments the next m rows begin."""
+        return int(np.sum(self.seat(rng, m)[-1:] - self.n_segments + 1).clip(0))
+
+
 class GroupedSeats:
     """Posterior of weights for rows in groups, given a partition and the posterior of the clusters' shares.
 

@@ -1,5 +1,6 @@
 """Plots of what is asked after sampling. They need matplotlib."""
 
+from pymc_dpgmm.posterior.plots.changes import plot_changes
 from pymc_dpgmm.posterior.plots.clusters import plot_clusters
 from pymc_dpgmm.posterior.plots.densities import plot_density
 from pymc_dpgmm.posterior.plots.groups import plot_group_weights, plot_groups, plot_topics
@@ -15,6 +16,7 @@ from pymc_dpgmm.posterior.plots.relevance import plot_relevance
 
 __all__ = [
     "plot_chains",
+    "plot_changes",
     "plot_clusters",
     "plot_co_clustering",
     "plot_density",

@@ -1,0 +1,1 @@
+"""Exact draws of segmentations of rows in order."""

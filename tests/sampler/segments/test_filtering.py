@@ -1,0 +1,157 @@
+"""Draws of segments, and their marginal likelihood, beside an enumeration of all segmentations."""
+
+import itertools
+
+import exact
+import numpy as np
+import pytest
+from family_cases import CASES, with_further_slow
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.families import View
+from pymc_dpgmm.partitions.segments import sequences_of
+from pymc_dpgmm.sampler.segments import filtering
+from pymc_dpgmm.sampler.segments.filtering import SegmentFilter
+from pymc_dpgmm.sampler.state.state import State
+
+P = 0.3
+# Seven rows in two sequences, in an order of their own.
+SEQUENCE = np.array([0, 1, 0, 0, 1, 0, 1])
+ORDER = np.array([3.0, 0.5, 1.0, 2.0, 0.1, 7.0, 9.0])
+SEQUENCES = sequences_of(SEQUENCE, ORDER)
+
+
+def view_of(case):
+    base, values, d, _ = CASES[case]
+    return View(base.family, base.numbers(d), np.asarray(values, dtype=np.float64)[: len(SEQUENCE)])
+
+
+def state_of(views):
+    return State(views, np.zeros(len(views[0].values), dtype=np.int64))
+
+
+def log_evidence(views, rows):
+    """Of some rows as one cluster."""
+    own = state_of([view._replace(values=view.values[rows]) for view in views])
+    (slot,) = own.order[: own.n_clusters]
+    return sum(table.log_evidence(int(slot)) for table in own.tables)
+
+
+def segmentations(sequences):
+    """Labels of all segmentations, and how many changes each has."""
+    free = np.flatnonzero(sequences.may_change)
+    for chosen in itertools.product([False, True], repeat=len(free)):
+        begins = ~sequences.may_change
+        begins[free] = chosen
+        yield sequences.labels(begins), sum(chosen), len(free)
+
+
+def enumerated(views, sequences, p):
+    """All segmentations as canonical labels, their probabilities, and the log of the sum of their densities."""
+    all_labels, log_p = [], []
+    for labels, k, m in segmentations(sequences):
+        total = k * np.log(p) + (m - k) * np.log1p(-p)
+        total += sum(log_evidence(views, np.flatnonzero(labels == own)) for own in range(labels.max() + 1))
+        all_labels.append(canonical(labels))
+        log_p.append(total)
+    log_p = np.array(log_p)
+    largest = log_p.max()
+    return np.array(all_labels), exact.normalized(log_p), largest + np.log(np.exp(log_p - largest).sum())
+
+
+def canonical(labels):
+    return np.unique(labels, return_index=True, return_inverse=True)[1].argsort().argsort()[labels]
+
+
+def drawn(views, sequences, p, n_draws, seed=1):
+    state, rng = state_of(views), np.random.default_rng(seed)
+    state.use(rng)
+    own = SegmentFilter(sequences)
+    labels = np.array([canonical(own.draw(rng, state, p)) for _ in range(n_draws)])
+    return labels, float(own.log_marginal[0])
+
+
+@pytest.mark.parametrize("case", with_further_slow(CASES))
+def test_segments_of_every_family(case):
+    """Given everything else, segments are drawn from their posterior; their marginal likelihood is a sum."""
+    views = [view_of(case)]
+    all_labels, p, log_marginal = enumerated(views, SEQUENCES, P)
+    labels, found = drawn(views, SEQUENCES, P, 4_000)
+    assert found == pytest.approx(log_marginal, rel=1e-9, abs=1e-9)
+    exact.assert_matches(exact.codes(labels)[None], all_labels, p)
+
+
+def test_segments_of_views_with_gaps_and_a_power():
+    rows = np.array(
+        [[0.1, np.nan], [0.4, 1.0], [np.nan, np.nan], [5.0, 0.2], [4.4, np.nan], [5.2, 0.4], [0.2, 3.0]]
+    )
+    base = dp.NormalInverseGamma([0.0, 1.0], 0.3, 2.0, 0.5)
+    family = base.family.incomplete
+    views = [View(family, family.params(*base.numbers(2)), rows), view_of("poisson")._replace(power=0.4)]
+    all_labels, p, log_marginal = enumerated(views, SEQUENCES, P)
+    labels, found = drawn(views, SEQUENCES, P, 4_000)
+    assert found == pytest.approx(log_marginal, rel=1e-9)
+    exact.assert_matches(exact.codes(labels)[None], all_labels, p)
+
+
+# What the filter is told instead, or adds: whether that is a mistake must be seen in the marginal likelihood.
+MISTAKES = {
+    "a change before the first row": lambda real, block, start, stop, change, stay: real(
+        block, start, stop, change - change / (stop - start), stay
+    ),
+    "no probability of staying": lambda real, block, start, stop, change, stay: real(
+        block, start, stop, change, 0.0
+    ),
+    "another prior of a segment": lambda real, block, start, stop, change, stay: real(
+        block, start, stop, change + 0.01, stay
+    ),
+    "sequences that go on": lambda real, block, start, stop, change, stay: (
+        real(block, 0, len(SEQUENCE), change, stay) if start == 0 else 0
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_seen(mistake, monkeypatch):
+    views, real = [view_of("nig-one-column")], filtering.filter_rows
+    _, _, log_marginal = enumerated(views, SEQUENCES, P)
+    monkeypatch.setattr(filtering, "filter_rows", lambda *arguments: MISTAKES[mistake](real, *arguments))
+    own, state = SegmentFilter(SEQUENCES), state_of(views)
+    own._filter(state, P)
+    assert abs(float(own.log_marginal[0]) - log_marginal) > 1e-3
+
+
+def test_many_rows_beside_a_recursion_backwards_over_all_segments():
+    """Beginnings that are left out do not matter to double precision."""
+    rng = np.random.default_rng(2)
+    x = np.concatenate([rng.normal(size=150), rng.normal(4.0, 0.5, size=80), rng.normal(size=170)])
+    base = dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0)
+    view = View(base.family, base.numbers(1), x[:, None])
+    n, p = len(x), 0.02
+    log_p = np.full((n, n + 1), -np.inf)
+    state = state_of([view])
+    (table,) = state.tables
+    for start in range(n):
+        for stop in range(start + 1, n + 1):
+            if stop == start + 1:
+                table.gather(table.spare, np.array([start]))
+            else:
+                table.change(stop - 1, table.spare, 1.0)
+            log_p[start, stop] = table.log_evidence(table.spare)
+    backwards = np.zeros(n + 1)
+    for start in range(n - 1, -1, -1):
+        ends = np.arange(start + 1, n + 1)
+        stay = (ends - start - 1) * np.log1p(-p) + np.where(ends < n, np.log(p), 0.0)
+        backwards[start] = np.logaddexp.reduce(log_p[start, start + 1 :] + stay + backwards[start + 1 :])
+    own, rng = SegmentFilter(sequences_of(np.zeros(n, dtype=np.int64))), np.random.default_rng(0)
+    state.use(rng)
+    labels = own.draw(rng, state, p)
+    assert float(own.log_marginal[0]) == pytest.approx(backwards[0], rel=1e-12)
+    assert own.ends[-1] < 0.8 * n * (n + 1) / 2
+    assert {150, 230} <= set(np.flatnonzero(np.diff(labels)) + 1)
+
+
+def test_equal_places_are_refused():
+    with pytest.raises(ValueError, match=r"order has 2.0 for row 1 and for row 2 of one sequence"):
+        sequences_of(np.zeros(3, dtype=np.int64), np.array([1.0, 2.0, 2.0]))
+    assert sequences_of(np.array([0, 1]), np.array([2.0, 2.0])).rows.tolist() == [0, 1]
