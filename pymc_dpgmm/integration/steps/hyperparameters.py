@@ -68,7 +68,7 @@ def hyperparameters(model: pm.Model) -> list[Variable]:
     labels = {rv for rv in _partitions(model) if not has_atoms(model, rv)}
     mixtures = {other for rv in labels for other in dependents(model, rv) if is_plain_mixture(model, rv, other)}
     of_rows = set().union(*(_behind_rows(model, mixture) for mixture in mixtures))
-    found = _governing(model, labels | mixtures, of_rows)
+    found = governing(model, labels | mixtures, of_rows)
     found |= {rv for scale in learnt_scales(model).values() for rv in scale.variables}
     return [rv for rv in model.free_RVs if rv in found]
 
@@ -77,7 +77,7 @@ def _partitions(model: pm.Model) -> list[Variable]:
     return [rv for rv in model.free_RVs if is_labels(rv) and isinstance(rv.owner.op, PartitionRV)]
 
 
-def _governing(model: pm.Model, governed: set[Variable], of_rows: set[Variable]) -> set[Variable]:
+def governing(model: pm.Model, governed: set[Variable], of_rows: set[Variable]) -> set[Variable]:
     """Return the continuous variables on which nothing depends but ``governed`` and each other.
 
     Angles are not among them: slices of a density that repeats itself for ever would become longer and longer.

@@ -67,8 +67,13 @@ def drawn(views, sequences, p, n_draws, seed=1):
     state, rng = state_of(views), np.random.default_rng(seed)
     state.use(rng)
     own = SegmentFilter(sequences)
-    labels = np.array([canonical(own.draw(rng, state, p)) for _ in range(n_draws)])
-    return labels, float(own.log_marginal[0])
+    # What is kept with one probability serves another.
+    own.take(state, 0.5 * p)
+    labels = np.array([canonical(own.draw(rng, p)) for _ in range(n_draws)])
+    found = own.log_marginal_at(p)
+    own.take(state, p)
+    assert own.log_marginal_at(p) == pytest.approx(found, rel=1e-12)
+    return labels, found
 
 
 @pytest.mark.parametrize("case", with_further_slow(CASES))
@@ -94,20 +99,11 @@ def test_segments_of_views_with_gaps_and_a_power():
     exact.assert_matches(exact.codes(labels)[None], all_labels, p)
 
 
-# What the filter is told instead, or adds: whether that is a mistake must be seen in the marginal likelihood.
+# What is done in place of the filter: whether that is a mistake must be seen in the marginal likelihood.
 MISTAKES = {
-    "a change before the first row": lambda real, block, start, stop, change, stay: real(
-        block, start, stop, change - change / (stop - start), stay
-    ),
-    "no probability of staying": lambda real, block, start, stop, change, stay: real(
-        block, start, stop, change, 0.0
-    ),
-    "another prior of a segment": lambda real, block, start, stop, change, stay: real(
-        block, start, stop, change + 0.01, stay
-    ),
-    "sequences that go on": lambda real, block, start, stop, change, stay: (
-        real(block, 0, len(SEQUENCE), change, stay) if start == 0 else 0
-    ),
+    "another probability": lambda real, block, start, stop, p: real(block, start, stop, p + 0.01),
+    "sequences that go on": lambda real, block, start, stop, p: real(block, 0, 7, p) if start == 0 else 0,
+    "a sequence that is left out": lambda real, block, start, stop, p: real(block, start, stop, p) if start else 0,
 }
 
 
@@ -118,7 +114,7 @@ def test_mistakes_are_seen(mistake, monkeypatch):
     monkeypatch.setattr(filtering, "filter_rows", lambda *arguments: MISTAKES[mistake](real, *arguments))
     own, state = SegmentFilter(SEQUENCES), state_of(views)
     own._filter(state, P)
-    assert abs(float(own.log_marginal[0]) - log_marginal) > 1e-3
+    assert abs(own.log_marginal[0] - log_marginal) > 1e-3
 
 
 def test_many_rows_beside_a_recursion_backwards_over_all_segments():
@@ -145,8 +141,10 @@ def test_many_rows_beside_a_recursion_backwards_over_all_segments():
         backwards[start] = np.logaddexp.reduce(log_p[start, start + 1 :] + stay + backwards[start + 1 :])
     own, rng = SegmentFilter(sequences_of(np.zeros(n, dtype=np.int64))), np.random.default_rng(0)
     state.use(rng)
-    labels = own.draw(rng, state, p)
-    assert float(own.log_marginal[0]) == pytest.approx(backwards[0], rel=1e-12)
+    own.take(state, p)
+    labels = own.draw(rng, p)
+    assert own.log_marginal_at(p) == pytest.approx(backwards[0], rel=1e-12)
+    assert own.log_marginal_at(2.0 * p) > own.log_marginal_at(20.0 * p)
     assert own.ends[-1] < 0.8 * n * (n + 1) / 2
     assert {150, 230} <= set(np.flatnonzero(np.diff(labels)) + 1)
 
