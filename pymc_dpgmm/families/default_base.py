@@ -7,6 +7,7 @@ from pymc_dpgmm.families.contract.base_measure import BaseMeasure
 from pymc_dpgmm.families.dirichlet_categorical import DirichletCategorical
 from pymc_dpgmm.families.normal_inverse_gamma import NormalInverseGamma
 from pymc_dpgmm.families.normal_inverse_wishart import NormalInverseWishart
+from pymc_dpgmm.families.shared.normal_columns import SHARE_WITHIN
 from pymc_dpgmm.tables.checks import listed
 from pymc_dpgmm.tables.doubtful import warn_of_doubtful_numbers
 from pymc_dpgmm.tables.kinds import as_numbers, in_views
@@ -69,3 +70,17 @@ def default_base(table: Table) -> BaseMeasure:
             stacklevel=2,
         )
     return default_family(d).from_data(table)
+
+
+def default_base_of_segments(table: Table) -> BaseMeasure:
+    """Return a base measure of segments of rows in order, made from the data.
+
+    Of numbers it counts as about one row of the whole table, with a variance like that of the table: a segment
+    differs from its neighbours if its rows say so. A base measure that learns how narrow segments are would divide
+    trends, and rows that are like the rows before them, into many.
+    """
+    base = default_base(table)
+    if base.family.scale is None:
+        return base
+    made = NormalInverseGamma.from_data(table).parameters
+    return NormalInverseGamma(made["mu"], 1.0, 1.0, made["b"] / SHARE_WITHIN)

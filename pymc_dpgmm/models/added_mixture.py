@@ -50,6 +50,8 @@ class Request(NamedTuple):
     base: Any
     arguments: MixtureArguments
     group: Any = None
+    # What makes the base measure of data for which the user gives none.
+    default: Callable[[Table], BaseMeasure] = default_base
     # Further arguments of the prior that have an entry for each row.
     of_rows: Mapping[str, Any] = MappingProxyType({})
 
@@ -67,10 +69,18 @@ class _View:
         ``offset``, ``unit``, ``impute`` and ``power``.
     rows : Rows
         Names of its rows. The data is put into their order.
+    default : callable
+        Makes the base measure of a table for which there is none.
     """
 
     def __init__(
-        self, name: str, base: Any, table: Table | None, arguments: Mapping[str, Any], rows: Rows
+        self,
+        name: str,
+        base: Any,
+        table: Table | None,
+        arguments: Mapping[str, Any],
+        rows: Rows,
+        default: Callable[[Table], BaseMeasure],
     ) -> None:
         self.name, self.rows = name, rows
         self.impute, self.offset = arguments["impute"], arguments["offset"]
@@ -102,10 +112,11 @@ class _View:
         if is_class:
             base = base.from_data(table)
         if base is None:
-            base = default_base(table)
+            base = default(table)
         base = self.base = base.in_order({"d": table.columns_of_matrix})
         self.checked = check_observed(table, base)
-        self._learns = is_made and base.family.scale is not None
+        learns = is_class or (is_made and default is default_base)
+        self._learns = learns and base.family.scale is not None
 
     def learn(self, column_dim: str | None) -> None:
         """Put variables of the model in place of the scale of a base measure that was made from the data."""
@@ -154,7 +165,7 @@ def add_mixture(request: Request) -> Any:
         dims = own_dims(model, table, dims)
         table = None if table is None else named_by_coords(model, table, dims)
         rows = Rows("observed", coords=coords_of(model, dims))
-        view = _View(name, request.base, table, arguments, rows)
+        view = _View(name, request.base, table, arguments, rows, request.default)
         if view.checked is None:
             shape = shape_of_dims(model, dims) if shape is None else shape
             if shape is None:
@@ -203,7 +214,7 @@ def _add_views(model: pm.Model, request: Request) -> dict[str, Any]:
             of_view = {"offset": offsets.get(key), "unit": units.get(key), "impute": impute}
             of_view["power"] = powers.get(key, 1.0)
             rows = of_labels if of_view["unit"] is None else Rows("observed", coords=coords)
-            views[key] = _View(f"{name}_{key}", base, table, of_view, rows)
+            views[key] = _View(f"{name}_{key}", base, table, of_view, rows, request.default)
             views[key].places = _places(columns, table, views[key].left_out)
     if not views:
         raise ValueError("base has no views")

@@ -9,6 +9,7 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from pymc_dpgmm.families import BaseMeasure, DirichletCategorical
+from pymc_dpgmm.families.default_base import default_base_of_segments
 from pymc_dpgmm.integration.variables import CRP, MFM, FiniteDirichlet, PitmanYor
 from pymc_dpgmm.integration.variables.grouped_labels import (
     NamedGroups,
@@ -266,7 +267,8 @@ def ChangePoints(  # noqa: N802
         in the order of the table.
     base, **arguments
         As for all mixtures: see :class:`MixtureArguments`. ``unit``, ``known_labels``, ``must_link`` and
-        ``initval`` are not supported.
+        ``initval`` are not supported. Without a base measure, that of real columns has numbers and learns nothing:
+        ``NormalInverseGamma(mean, 1, 1, variance)`` of the data counts as one row of the whole table.
 
     Examples
     --------
@@ -281,7 +283,8 @@ def ChangePoints(  # noqa: N802
     if arguments.get("unit") is not None:
         raise NotImplementedError("unit is not supported for change points: rows come one after the other")
     of_rows = {"sequence": sequence, "order": order}
-    return add_mixture(Request(name, partial(add_segment_labels, p=p), base, arguments, of_rows=of_rows))
+    prior = partial(add_segment_labels, p=p)
+    return add_mixture(Request(name, prior, base, arguments, default=default_base_of_segments, of_rows=of_rows))
 
 
 def LDA(  # noqa: N802

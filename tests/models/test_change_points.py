@@ -213,12 +213,61 @@ def test_what_is_refused():
             dp.ChangePoints("y", **({"p": 0.1, "base": base, "observed": x} | options))
 
 
-def test_other_variables_cannot_depend_on_segments():
-    with pm.Model():
-        dp.ChangePoints("y", 0.1, dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0), observed=np.arange(6.0))
-        pm.Normal("z", pm.Normal("mu", shape=6)[pm.modelcontext(None)["y_labels"]], observed=np.arange(6.0))
-        with pytest.raises(NotImplementedError, match="z depends on y_labels"):
-            pm.sample(2, tune=2, chains=1, progressbar=False)
+def test_the_default_base_measure_counts_as_one_row():
+    """Real columns have the mean and the variance of the table, and nothing is learnt; a class still learns."""
+    x = np.random.default_rng(3).normal(5.0, 2.0, size=(40, 2))
+    with pm.Model() as model:
+        dp.ChangePoints("y", 0.1, observed=x)
+    assert [rv.name for rv in model.free_RVs] == ["y_labels"]
+    params = [
+        np.ravel(v.data) for v in model["y"].owner.inputs if hasattr(v, "data") and np.size(v.data) in (1, 2)
+    ]
+    for wanted in (x.mean(axis=0), x.var(axis=0)):
+        assert any(len(own) == 2 and np.allclose(own, wanted) for own in params)
+    with pm.Model() as model:
+        dp.ChangePoints("y", 0.1, dp.NormalInverseGamma, observed=x)
+    assert len(model.free_RVs) == 4
+
+
+def test_a_prior_on_the_number_of_changes():
+    """With p uniform, a potential of the number of changes is their prior; the posterior is a sum over all."""
+    with pm.Model() as model:
+        p = pm.Uniform("p")
+        base = dp.GammaPoisson(SHAPE, 0.5)
+        dp.ChangePoints("y", p, base, observed=COUNTS, sequence=SEQUENCE, order=ORDER)
+        pm.Potential("number", pm.logp(pm.Poisson.dist(0.7), model["y_n_clusters"] - 2))
+    idata = sample(model, 6_000, tune=200, chains=2, cores=1, random_seed=1)
+    labels, log_p, m = [], [], int(SEQUENCES.may_change.sum())
+    for own, k in segmentations():
+        labels.append(own)
+        evidence = sum(log_marginals(COUNTS[own == j], np.array([0.5]))[0] for j in range(own.max() + 1))
+        log_p.append(evidence + betaln(1.0 + k, 1.0 + m - k) + k * np.log(0.7) - gammaln(k + 1.0))
+    weights = np.exp(np.array(log_p) - logsumexp(log_p))
+    drawn = first_appearance(idata.posterior["y_labels"].to_numpy().astype(np.int64))
+    exact.assert_matches(exact.codes(drawn), first_appearance(np.array(labels)), weights)
+    k = np.array([own.max() - 1 for own in labels])
+    assert_mean_matches(idata.posterior["p"].to_numpy(), weights @ ((1.0 + k) / (2.0 + m)))
+    assert idata.sample_stats["y_labels_log_joint"].to_numpy().max() < 0.0
+
+
+def test_variables_that_segments_index():
+    """Means that segments index are beside the same with the rows of a known variance, integrated out."""
+    x = np.array([0.1, -0.3, 0.2, 3.9, 4.2, 4.0])
+    run = {"tune": 500, "chains": 2, "cores": 1, "random_seed": 1}
+    with pm.Model() as integrated:
+        dp.ChangePoints("y", 0.2, dp.NormalKnownVariance(0.0, 9.0, np.ones(6)), observed=x)
+    with pm.Model() as indexed:
+        dp.ChangePoints("w", 0.2, dp.BetaBernoulli(1.0, 1.0), observed=np.zeros(6, dtype=bool))
+        mu = pm.Normal("mu", 0.0, 3.0, shape=6)
+        pm.Normal("y", mu[indexed["w_labels"]], 1.0, observed=x)
+    one, other = sample(integrated, 4_000, **run), sample(indexed, 6_000, **run)
+    # The bits of the second model weigh the segmentations, by their lengths alone.
+    labels = one.posterior["y_labels"].to_numpy().reshape(-1, 6)
+    sizes = (labels[:, :, None] == np.arange(6)).sum(axis=1)
+    weights = np.prod(1.0 / (1.0 + sizes), axis=1)
+    expected = np.average(np.diff(labels, axis=1), axis=0, weights=weights)
+    found = np.diff(other.posterior["w_labels"].to_numpy().reshape(-1, 6), axis=1).mean(axis=0)
+    np.testing.assert_allclose(found, expected, atol=0.06)
 
 
 def test_views_and_latent_rows_have_segments():

@@ -21,6 +21,9 @@ from pymc_dpgmm.families.shared.origins import centred, shift_mean
 from pymc_dpgmm.native.compiled import FLOATS, INT, NOTHING, address_of, c_function, inlined
 from pymc_dpgmm.native.special import digamma_rise, log_rising
 
+# The variance of clusters that a base measure made from data expects, as a share of the columns' own.
+SHARE_WITHIN = 0.05
+
 
 @inlined
 def posterior_scale(p, j, n, s):
@@ -157,7 +160,7 @@ def _expected(params: Any, s: Any) -> Quadratic:
 
 def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
     # The marginal of NormalInverseWishart.from_data in one dimension: a = nu / 2, b = psi / 2.
-    return {"mu": column_means(rows), "kappa": 0.01, "a": 1.5, "b": 0.05 * column_variances(rows)}
+    return {"mu": column_means(rows), "kappa": 0.01, "a": 1.5, "b": SHARE_WITHIN * column_variances(rows)}
 
 
 def _scatter(params: Any, s: Any) -> ScatterOfClusters:

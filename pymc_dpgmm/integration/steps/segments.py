@@ -1,5 +1,6 @@
 """The step of change points: all segments at once, exactly, given everything else."""
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -43,7 +44,8 @@ class ChangeProbability:
     """The probability of a change, with the variables that govern nothing else, drawn by slices.
 
     Their density is that of their priors and the marginal likelihood of the rows, summed over all segmentations,
-    so that they do not follow the segments of the last draw.
+    so that they do not follow the segments of the last draw. Where something else depends on the segments, it is
+    that of their priors and of the number of changes.
 
     Parameters
     ----------
@@ -74,15 +76,25 @@ class ChangeProbability:
         start = model.initial_point(random_seed=0)
         self._arguments = [np.array(start[name], dtype=np.float64, order="C") for name in self._inputs]
         self._slices: CoordinateSlices | None = None
+        self._given: tuple[int, int] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # Addresses belong to one process.
         return {**self.__dict__, "_slices": None}
 
     def draw(
-        self, rng: np.random.Generator, point: dict[str, np.ndarray], widths: dict[str, np.ndarray], tuning: bool
+        self,
+        rng: np.random.Generator,
+        point: dict[str, np.ndarray],
+        widths: dict[str, np.ndarray],
+        tuning: bool,
+        given: tuple[int, int] | None = None,
     ) -> None:
-        """Draw the variables in a point, one coordinate after the other. The filter has the rows."""
+        """Draw the variables in a point, one coordinate after the other. The filter has the rows.
+
+        ``given`` are the numbers of changes and of neighbours, where it is these that count.
+        """
+        self._given = given
         for own, name in zip(self._arguments, self._inputs, strict=True):
             own[...] = point[name]
         if self._slices is None:
@@ -98,8 +110,10 @@ class ChangeProbability:
     def _log_density(self, *arrays: np.ndarray) -> list[np.ndarray]:
         typed = [array.astype(t, copy=False) for array, t in zip(arrays, self._dtypes, strict=True)]
         prior, p = (float(value) for value in self._function(*typed))
-        is_possible = 0.0 < p < 1.0 and -np.inf < prior < np.inf
-        return [np.array(prior + self._filter.log_marginal_at(p) if is_possible else -np.inf)]
+        if not (0.0 < p < 1.0 and -np.inf < prior < np.inf):
+            return [np.array(-np.inf)]
+        of_rows = self._filter.log_marginal_at(p) if self._given is None else log_changes(p, *self._given)
+        return [np.array(prior + of_rows)]
 
 
 class SegmentsTarget(LabelsTarget):
@@ -110,11 +124,6 @@ class SegmentsTarget(LabelsTarget):
     def __init__(self, model: pm.Model, value: Variable) -> None:
         super().__init__(model, value)
         rv = model.values_to_rvs[value]
-        if self.dependents is not None:
-            raise NotImplementedError(
-                f"{', '.join(self.dependents.watched)} depends on {self.name}, the numbers of segments, on which "
-                "only the rows may depend"
-            )
         self.sequences = sequences_in(rv)
         self.probability = rv.owner.op.dist_params(rv.owner)[0]
         self._p = PointFunction(model, [self.probability])
@@ -124,6 +133,15 @@ class SegmentsTarget(LabelsTarget):
         """Return the probability of a change at a point, None outside its support."""
         p = float(self._p(point)[0])
         return p if 0.0 < p < 1.0 else None
+
+    @property
+    def n_neighbours(self) -> int:
+        """How many rows there are that may begin a segment or not."""
+        return len(self.sequences.rows) - len(self.sequences.starts) + 1
+
+    def n_changes(self, state: State) -> int:
+        """Return the number of changes in a state."""
+        return state.n_clusters - len(self.sequences.starts) + 1
 
     def labels_of(self, state: State) -> np.ndarray:
         """Return the numbers of segments in the order of the rows."""
@@ -147,7 +165,9 @@ class ChangePointsStep(PartitionStep):
     -----
     Sampler statistics, per draw and prefixed by the labels' name: ``n_clusters``, the number of segments,
     ``largest_share``, ``entropy``, ``log_joint``, ``n_moved`` and ``seconds`` as for other labels; and
-    ``log_marginal``, the log density of the rows given everything else, summed over all segmentations.
+    ``log_marginal``, the log density of the rows given everything else, summed over all segmentations. Where
+    other variables or potentials depend on the segments, an exact draw without them is proposed, and accepted by
+    how much more probable they are with it.
     """
 
     name = "change_points"
@@ -184,6 +204,7 @@ class ChangePointsStep(PartitionStep):
             values = [model.rvs_to_values[own] for own in by_labels[rv] if own in given]
             of_target = target.probability, target.filter, values
             self._probabilities.append(ChangeProbability(model, *of_target, compile_kwargs) if values else None)
+        self._watch([target.dependents for target in targets if target.dependents is not None])
         self.prepared: list[Prepared | None] = [None] * len(self.targets)
         self.widths: dict[str, np.ndarray] = {}
 
@@ -210,6 +231,12 @@ class ChangePointsStep(PartitionStep):
         super().setup_chain(rng, tune, draws)
         self.tune, self.prepared, self.widths = tune > 0, [None] * len(self.targets), {}
 
+    def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+        """Draw the segments, and the probabilities that go with them, given everything else in the point."""
+        point, statistics = super().step(point)
+        statistics[0].update(self._impossible())
+        return point, statistics
+
     def _draw(self, position: int, target: SegmentsTarget, point: dict[str, np.ndarray]) -> dict[str, Any]:
         started = time.perf_counter()
         p, before, log_joint = target.p_at(point), point[target.name], -np.inf
@@ -221,17 +248,27 @@ class ChangePointsStep(PartitionStep):
             state.use(self.rng)
             if prepared is not last:
                 target.filter.take(state, p)
-            probability = self._probabilities[position]
+            probability, rest = self._probabilities[position], target.rest(point, state)
             if probability is not None:
-                probability.draw(self.rng, point, self.widths, self.tune)
+                given = None if rest is None else (target.n_changes(state), target.n_neighbours)
+                probability.draw(self.rng, point, self.widths, self.tune, given)
                 p = target.p_at(point)
                 assert p is not None
             labels = target.filter.draw(self.rng, p)
             state.relabel(labels)
+            if rest is not None:
+                # An independent proposal from the posterior without the rest.
+                proposed = rest.proposed(state)
+                if rest.value == -np.inf or np.log(self.rng.random()) < proposed.value - rest.value:
+                    rest = proposed
+                else:
+                    labels = before.astype(np.int64)
+                    state.relabel(labels)
+                rest.write(point)
             named = labels.astype(target.dtype)
             self.prepared[position] = prepared._replace(labels=named)
             point[target.name] = named
-            log_joint = _log_joint(target, state, p)
+            log_joint = _log_joint(target, state, p) + (0.0 if rest is None else rest.value)
         after = point[target.name]
         return {
             **of_partition(np.bincount(after), int(np.sum(after != before)), log_joint),
@@ -248,9 +285,13 @@ def governing_changes(model: pm.Model) -> dict[Variable, list[Variable]]:
     return {rv: [own for own in model.free_RVs if own in governing(model, {rv}, set())] for rv in labels}
 
 
+def log_changes(p: float, n_changes: int, n_neighbours: int) -> float:
+    """Return the log probability of changes between some neighbours and none between the others."""
+    return n_changes * math.log(p) + (n_neighbours - n_changes) * math.log1p(-p)
+
+
 def _log_joint(target: SegmentsTarget, state: State, p: float) -> float:
     """Return the log density of segments and rows together."""
-    n_may, n_changes = int(target.sequences.may_change.sum()), state.n_clusters - len(target.sequences.starts) + 1
     slots = state.order[: state.n_clusters].tolist()
     evidence = sum(table.log_evidence(k) for table in state.tables for k in slots)
-    return evidence + n_changes * float(np.log(p)) + (n_may - n_changes) * float(np.log1p(-p))
+    return evidence + log_changes(p, target.n_changes(state), target.n_neighbours)
