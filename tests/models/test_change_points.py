@@ -196,6 +196,36 @@ def test_order_sorts_rows_whatever_their_place_in_the_table():
     assert int(found["segment"].max()) == 1
 
 
+@pytest.mark.parametrize(
+    "order",
+    [
+        pd.date_range("2020-01-01", periods=6, tz="Europe/Berlin"),
+        pd.Series(pd.date_range("2020-01-01", periods=6, tz="UTC")),
+        ["1500-01-01", "1600-01-01", "1700-01-01", "1800-01-01", "1900-01-01", "2500-01-01"],
+        pd.to_timedelta([1, 2, 3, 5, 8, 13], unit="h"),
+        [-3, -2, 0, 7, 8, 2**62],
+    ],
+    ids=["zone", "series", "centuries", "durations", "integers"],
+)
+def test_orders_of_many_kinds(order):
+    """Dates of any zone and century, durations and large integers; the picture has them along its axis."""
+    with pm.Model() as model:
+        dp.ChangePoints("y", 0.1, dp.GammaPoisson(1.0, 1.0), observed=[9, 8, 9, 0, 0, 1], order=order)
+    idata = sample(model, 20, tune=2, chains=1, cores=1, random_seed=1)
+    assert dp.change_points(idata, "y")["segment"].to_numpy().tolist() == [0, 0, 0, 1, 1, 1]
+    dp.plot_changes(idata, "y", random_seed=1).canvas.draw()
+
+
+def test_the_start_of_p_does_not_matter():
+    """Long segments that a large p at the start makes improbable are found with the p of the posterior."""
+    x = np.random.default_rng(1).random(1_200) < 0.9
+    with pm.Model() as model:
+        dp.ChangePoints("y", pm.Uniform("p", initval=0.5), dp.BetaBernoulli(1.0, 1.0), observed=x)
+    idata = sample(model, 60, tune=20, chains=1, cores=1, random_seed=1)
+    assert float(idata.posterior["p"].mean()) < 0.004
+    assert float(idata.posterior["y_n_clusters"].mean()) < 3.0
+
+
 def test_what_is_refused():
     x = np.arange(6.0)
     base = dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0)

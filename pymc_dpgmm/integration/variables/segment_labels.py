@@ -145,14 +145,13 @@ def _checked_order(order: Any, n: int) -> np.ndarray:
     values = _checked_entries("order", order, n)
     if values.dtype.kind in "OU":
         with contextlib.suppress(TypeError, ValueError):
-            values = np.asarray(pd.to_datetime(pd.Series(values), format="ISO8601"))
-    if values.dtype.kind in "Mm":
-        # Whole nanoseconds, which records can hold.
-        values = values.astype(f"{values.dtype.kind}8[ns]")
+            # Times of several zones are compared as they are in one of them.
+            values = pd.to_datetime(pd.Series(values), format="ISO8601", utc=True).dt.tz_localize(None).to_numpy()
     if values.dtype.kind not in "iufMm":
         raise TypeError(
-            "order must be numbers or dates, by which rows come one after the other, got dtype "
-            f"{values.dtype}: text of dates becomes dates by pd.to_datetime"
+            "order must be numbers or dates, by which rows come one after the other, got entries such as "
+            f"{values[0]!r}: text becomes dates by pd.to_datetime, periods by .start_time, and other categories "
+            "numbers by their codes"
         )
     return values
 

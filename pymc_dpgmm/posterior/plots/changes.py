@@ -75,7 +75,11 @@ def plot_changes(
         raise ValueError(f"name one of the columns with column=: {listed(view.columns_as_text)}")
     parameters = row_parameters(idata, view.name, random_seed=random_seed, model=model)
     level = next((parameters[key] for key in ("mean", "rate", "probability") if key in parameters), None)
-    x = np.arange(len(rows)) if segments.order is None else segments.order[rows]
+    x, along = np.arange(len(rows)), "row, in order"
+    if segments.order is not None:
+        x, along = segments.order[rows], "order"
+        if x.dtype.kind == "m":
+            x, along = x / np.timedelta64(1, "D"), "order, in days"
     figure, (above, below) = plt.subplots(2, 1, figsize=(8, 5), sharex=True, height_ratios=(3, 1))
     data = np.asarray(view.stored, dtype=np.float64).reshape(segments.drawn.n, -1)[rows, j]
     above.plot(x, data, ".", color=GREY, ms=4)
@@ -91,6 +95,6 @@ def plot_changes(
     below.vlines(x, 0.0, change, color=COLORS[0], lw=1.5)
     below.set_ylim(0.0, 1.05)
     below.set_ylabel("change")
-    below.set_xlabel("row, in order" if segments.order is None else "order")
+    below.set_xlabel(along)
     above.set_ylabel(as_text(view.column_names[j]))
     return figure

@@ -11,9 +11,18 @@ right sides is the predictive of row t given all rows before it, so that their p
 of all segmentations. Backwards, the last segment begins at s with probability :math:`w_n(s)`, the one before it at
 r with probability :math:`w_{s-1}(r)`, and so on: an exact draw (Fearnhead 2006).
 
-A beginning is left out from where on its probability is below ``LEAST``. It could matter later only if the rows
-that follow were more probable in its segment than in all others by the inverse of that. The predictives of those
-that are kept do not depend on p: with another p the filter goes through them again, a hundred times faster.
+Of many rows, beginnings are left out that cannot matter. Let a segment have the rows x up to t, and y be any rows
+after t. What the segment gives to y, relative to a new one that begins after t, is at most
+
+.. math:: \frac{\pi(x, y)}{\pi(x) \pi(y)} = \frac{\pi(x \mid y)}{\pi(x)}
+          \le \frac{\sup_\theta p(x \mid \theta)}{\pi(x)},
+
+as the segment without its prior is a mixture over :math:`\theta`. A beginning is left out where
+:math:`w_t(s) (1 - p)` times this is less than ``LEAST`` times p: whatever follows, a change after t is more
+probable by the inverse of that (as Killick, Fearnhead and Eckley 2012 prune least costs). The supremum is the
+predictive of x given x itself, many times. What is kept serves any p whose logit is near that of the p it was made
+with, and where nothing is left out any p at all: the predictives do not depend on it, and the filter goes through
+them again.
 """
 
 import itertools
@@ -29,10 +38,14 @@ from pymc_dpgmm.native.memory import Memory
 from pymc_dpgmm.partitions.segments import Sequences
 from pymc_dpgmm.sampler.state.memory import memory_at
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.state.views import change, gather, weigh
+from pymc_dpgmm.sampler.state.templates import ALWAYS
+from pymc_dpgmm.sampler.state.views import change, copy_cluster, gather, view_of, weigh
 
-# The least probability of a beginning that is kept.
-LEAST = math.exp(-60.0)
+# The logarithm of the least share of a beginning that is kept, whatever follows; the rows of a sequence from which
+# on beginnings are left out; and how far the logit of another p may be from that they were left out with.
+LEAST, MANY_ROWS, NEAR = -100.0, 1_000, 0.5
+# Rows are repeated two to the power of this many times for the largest density of a segment.
+DOUBLINGS = 10
 # Beginnings for which there is room at first, and numbers that are kept of them for each row.
 FIRST_ROOM, FIRST_KEPT = 62, 32
 
@@ -47,15 +60,17 @@ FILTER = Block(
     slots=blocks.INTS,
     places=blocks.INTS,
     log_predictives=blocks.FLOATS,
-    # Of every row in order, (n + 1,), where what is kept of its beginnings starts: places, probabilities, and the
-    # predictive of the next row in their segments. Predictives of a row, and that of the row in a new segment,
-    # (n,), are relative to the largest, whose logarithm (n,) is kept too.
+    # How many rows the segments of beginnings have when it is asked next whether they matter.
+    asked_at=blocks.INTS,
+    # Whether beginnings are left out.
+    leaves_out=NUMBER,
+    # Of every row in order, (n + 1,), where what is kept of its beginnings starts: places, log probabilities, and
+    # the log predictive of the next row in their segments; and that of each row in a new segment, (n,).
     ends=blocks.INTS,
     kept_places=blocks.INTS,
     kept=blocks.FLOATS,
-    predictives=blocks.FLOATS,
+    kept_predictives=blocks.FLOATS,
     alone=blocks.FLOATS,
-    log_largest=blocks.FLOATS,
     room_for_kept=NUMBER,
     # Whether a row in order begins a segment.
     begins=blocks.BYTES,
@@ -68,37 +83,37 @@ _at = FILTER.reader()
 
 
 @inlined
-def _predict(f, s, t, start, n_alive):
-    """Write the predictives of a row in the segments of all beginnings before it, and in a new one."""
-    i, before = f.rows[t], f.ends[t] - n_alive
-    for j in range(n_alive):
-        f.log_predictives[j] = 0.0
-    weigh(s, i, f.slots, n_alive, -1, f.log_predictives)
-    largest = s.prior_predictive[i]
-    for j in range(n_alive):
-        largest = max(largest, f.log_predictives[j])
-    for j in range(n_alive):
-        f.predictives[before + j] = math.exp(f.log_predictives[j] - largest)
-    f.alone[t], f.log_largest[t] = math.exp(s.prior_predictive[i] - largest), largest
+def _normalize(log_weights, n):
+    """Let exponentials add up to 1; return the logarithm of what they added up to."""
+    largest = -math.inf
+    for j in range(n):
+        largest = max(largest, log_weights[j])
+    if not largest > -math.inf:
+        return largest
+    total = 0.0
+    for j in range(n):
+        total += math.exp(log_weights[j] - largest)
+    log_total = largest + math.log(total)
+    for j in range(n):
+        log_weights[j] -= log_total
+    return log_total
 
 
 @inlined
-def _update(f, t, n_alive, change, stay):
-    """Write the probabilities of all beginnings after a row, at the end of those that are kept.
-
-    The marginal likelihood is added to. ``change`` is 1 for the first row of a sequence.
-    """
-    end, before = f.ends[t], f.ends[t] - n_alive
-    total = 0.0
-    for j in range(n_alive):
-        f.kept[end + j] = f.kept[before + j] * stay * f.predictives[before + j]
-        total += f.kept[end + j]
-    f.kept[end + n_alive] = change * f.alone[t]
-    total += f.kept[end + n_alive]
-    f.log_marginal[0] += math.log(total) + f.log_largest[t] if total > 0.0 else -math.inf
-    share = 1.0 / total
-    for j in range(n_alive + 1):
-        f.kept[end + j] *= share
+def _log_regret(f, s, slot):
+    """Return how much larger the largest log density of the rows of a slot is than their marginal likelihood."""
+    found, many, more = 0.0, f.room + 1, f.room + 2
+    for v in range(s.n_views):
+        view = view_of(s, v)
+        copy_cluster(view, slot, many)
+        for _ in range(DOUBLINGS):
+            copy_cluster(view, many, more)
+            view.add_up(view.head, many, 1, 1)
+        before = view.evidence_anew(view.head, many)
+        copy_cluster(view, slot, more)
+        view.add_up(view.head, many, 1, 1)
+        found += view.evidence_anew(view.head, many) - before - view.evidence_anew(view.head, slot)
+    return found
 
 
 @c_function(INT(INTS, INT, INT, FLOAT))
@@ -109,31 +124,45 @@ def filter_rows(block, start, stop, p):
     """
     f = _at(block)
     s = memory_at(f.state)
+    log_change, log_stay = math.log(p), math.log1p(-p)
     n_alive = 0
     for t in range(start, stop):
         i, end = f.rows[t], f.ends[t]
         if n_alive == f.room or end + n_alive + 1 > f.room_for_kept:
             return 1
-        _predict(f, s, t, start, n_alive)
-        _update(f, t, n_alive, p if t > start else 1.0, 1.0 - p)
-        if not f.log_marginal[0] > -math.inf:
+        before, own = end - n_alive, shifted(f.kept, end)
+        for j in range(n_alive):
+            f.log_predictives[j] = 0.0
+        weigh(s, i, f.slots, n_alive, -1, f.log_predictives)
+        for j in range(n_alive):
+            f.kept_predictives[before + j] = f.log_predictives[j]
+            own[j] = f.kept[before + j] + log_stay + f.log_predictives[j]
+        f.alone[t] = s.prior_predictive[i]
+        own[n_alive] = f.alone[t] + (log_change if t > start else 0.0)
+        log_total = _normalize(own, n_alive + 1)
+        if not log_total > -math.inf:
             return -1
-        f.places[n_alive] = t
-        n_left = 0
-        for j in range(n_alive + 1):
-            if f.kept[end + j] < LEAST and j != n_alive:
-                continue
-            slot = f.slots[n_left]
-            f.slots[n_left] = f.slots[j]
-            f.slots[j] = slot
-            f.places[n_left] = f.kept_places[end + n_left] = f.places[j]
-            f.kept[end + n_left] = f.kept[end + j]
-            n_left += 1
-        n_alive = n_left
-        for j in range(n_alive - 1):
+        f.log_marginal[0] += log_total
+        f.places[n_alive], f.asked_at[n_alive] = t, 2
+        gather(s, f.slots[n_alive], shifted(f.rows, t), 1, 1)
+        for j in range(n_alive):
             if change(s, i, f.slots[j], 1.0):
                 gather(s, f.slots[j], shifted(f.rows, f.places[j]), t + 1 - f.places[j], 1)
-        gather(s, f.slots[n_alive - 1], shifted(f.rows, t), 1, 1)
+        n_left = 0
+        for j in range(n_alive + 1):
+            n_rows, slot = t + 1 - f.places[j], f.slots[j]
+            share = own[j] + log_stay - log_change
+            if f.leaves_out != 0 and share < LEAST and n_rows >= f.asked_at[j]:
+                f.asked_at[j] = n_rows + max(2, n_rows // 8)
+                # The density may have no bound.
+                if share + _log_regret(f, s, slot) < LEAST:
+                    continue
+            f.slots[j] = f.slots[n_left]
+            f.slots[n_left], f.asked_at[n_left] = slot, f.asked_at[j]
+            f.places[n_left] = f.kept_places[end + n_left] = f.places[j]
+            own[n_left] = own[j]
+            n_left += 1
+        n_alive = n_left
         f.ends[t + 1] = end + n_alive
     return 0
 
@@ -142,21 +171,17 @@ def filter_rows(block, start, stop, p):
 def filter_again(block, start, stop, p):
     """Filter the rows of a sequence with another probability, by the beginnings and predictives that are kept."""
     f = _at(block)
+    log_change, log_stay = math.log(p), math.log1p(-p)
     for t in range(start, stop):
         before = f.ends[t - 1] if t > start else f.ends[t]
-        n_alive, end, change = f.ends[t] - before, f.ends[t], p if t > start else 1.0
-        n_kept, q, total = f.ends[t + 1] - end, 0, 0.0
+        n_alive, end = f.ends[t] - before, f.ends[t]
+        n_kept, q, own = f.ends[t + 1] - end, 0, shifted(f.kept, end)
         for j in range(n_alive):
             if q < n_kept and f.kept_places[end + q] == f.kept_places[before + j]:
-                f.kept[end + q] = f.kept[before + j] * (1.0 - p) * f.predictives[before + j]
-                total += f.kept[end + q]
+                own[q] = f.kept[before + j] + log_stay + f.kept_predictives[before + j]
                 q += 1
-        f.kept[end + q] = change * f.alone[t]
-        total += f.kept[end + q]
-        f.log_marginal[0] += math.log(total) + f.log_largest[t] if total > 0.0 else -math.inf
-        share = 1.0 / total
-        for j in range(n_kept):
-            f.kept[end + j] *= share
+        own[q] = f.alone[t] + (log_change if t > start else 0.0)
+        f.log_marginal[0] += _normalize(own, n_kept)
 
 
 @c_function(NOTHING(INTS, INT, INT))
@@ -167,10 +192,10 @@ def draw_backwards(block, start, stop):
     while t >= start:
         u, place = uniform(f.bits), f.ends[t]
         last = f.ends[t + 1] - 1
-        total = f.kept[place]
+        total = math.exp(f.kept[place])
         while total <= u and place < last:
             place += 1
-            total += f.kept[place]
+            total += math.exp(f.kept[place])
         begin = f.kept_places[place]
         for q in range(begin + 1, t + 1):
             f.begins[q] = 0
@@ -191,6 +216,7 @@ class SegmentFilter(Memory, block=FILTER):
 
     room: int
     room_for_kept: int
+    leaves_out: int
     state: State | None
 
     def __init__(self, sequences: Sequences) -> None:
@@ -198,42 +224,48 @@ class SegmentFilter(Memory, block=FILTER):
         n, starts = len(sequences.rows), sequences.starts.tolist()
         self._sequences, self.rows = sequences, sequences.rows
         self._parts = list(itertools.pairwise(starts))
-        # The probability that the filter has gone through the rows with.
-        self._p: float | None = None
-        self._make(ends=n + 1, begins=n, log_marginal=1, alone=n, log_largest=n)
+        self._is_long = n > 0 and max(stop - start for start, stop in self._parts) > MANY_ROWS
+        # The state's own, which beginnings were left out with; and what the filter has gone through the rows with.
+        self._given: State | None = None
+        self._taken = self._p = 0.5
+        self._make(ends=n + 1, begins=n, log_marginal=1, alone=n)
         self._make_room(FIRST_ROOM, FIRST_KEPT * n)
 
     def _make_room(self, room: int, room_for_kept: int) -> None:
         self.room, self.room_for_kept = room, room_for_kept
-        self._make(places=room + 1, log_predictives=room + 1)
-        self._make(kept_places=room_for_kept, kept=room_for_kept, predictives=room_for_kept)
+        self._make(places=room + 1, log_predictives=room + 1, asked_at=room + 1)
+        self._make(kept_places=room_for_kept, kept=room_for_kept, kept_predictives=room_for_kept)
         self.slots = np.arange(1, room + 2)
 
     def take(self, state: State, p: float) -> None:
-        """Take the rows and the base measures of a state, which stays as it is.
+        """Take the rows and the base measures of a state, which must not change until the next ones are taken.
 
         Parameters
         ----------
         state : State
             Must have random numbers in use.
         p : float, in (0, 1)
-            A probability of a change. What is kept serves other ones, not farther away than they plausibly are.
+            A probability of a change that is plausible.
 
         Raises
         ------
         FloatingPointError
             If the density of a row is not a number.
         """
-        n = len(self.rows)
+        n, self._given = len(self.rows), state
+        # Those of wide rows have no sums that could be added.
+        self.leaves_out = self._is_long and not any(table.is_wide for table in state.tables)
+        for table in state.tables:
+            table.prepare((*ALWAYS, "add_up", "evidence_anew"))
         while not self._filter(state, p):
             most = n * (n + 1) // 2
             room = min(2 * self.room + 2, n)
             self._make_room(room, max(min(2 * self.room_for_kept, most), room + 1))
-        self._p = p
+        self._taken = self._p = p
 
     def _filter(self, state: State, p: float) -> bool:
         """Filter all rows; tell whether there was room."""
-        self.state, self.log_marginal[0], self._p = state.shadow(self.room + 1), 0.0, None
+        self.state, self.log_marginal[0] = state.shadow(self.room + 2), 0.0
         for start, stop in self._parts:
             told = filter_rows(self.address, start, stop, p)
             if told < 0:
@@ -246,6 +278,9 @@ class SegmentFilter(Memory, block=FILTER):
 
     def log_marginal_at(self, p: float) -> float:
         """Return the log marginal likelihood of the rows, of all segmentations together."""
+        if self.leaves_out and abs(_logit(p) - _logit(self._taken)) > NEAR:
+            assert self._given is not None
+            self.take(self._given, p)
         if p != self._p:
             self.log_marginal[0], self._p = 0.0, p
             for start, stop in self._parts:
@@ -259,3 +294,7 @@ class SegmentFilter(Memory, block=FILTER):
         for start, stop in self._parts:
             draw_backwards(self.address, start, stop)
         return self._sequences.labels(self.begins)
+
+
+def _logit(p: float) -> float:
+    return math.log(p) - math.log1p(-p)

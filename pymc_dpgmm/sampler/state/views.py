@@ -24,7 +24,8 @@ def view_of(s, v):
 
 
 @inlined
-def _copy_cluster(view, source, target):
+def copy_cluster(view, source, target):
+    """Copy the statistics of a slot to another one, in one view."""
     width = view.width
     table = view.array
     for q in range(width):
@@ -68,7 +69,7 @@ def _weigh_unit(view, unit, slots, m, own, stride, out):
                 # The caller takes the unit out, and asks again.
                 out[j * stride] = math.nan
                 continue
-            _copy_cluster(view, slots[j], view.spare)
+            copy_cluster(view, slots[j], view.spare)
             spare = shifted(view.head, _SPARE)
             for t in range(size):
                 view.weigh(view.head, shifted(rows, t), 1, spare, 1, own, 1, shifted(out, j * stride))
@@ -135,7 +136,7 @@ def copy_in_views(head, source, target):
     """Copy the statistics of a slot in all views: see :func:`copy_statistics`."""
     s = memory_at(head)
     for v in range(s.n_views):
-        _copy_cluster(view_of(s, v), source, target)
+        copy_cluster(view_of(s, v), source, target)
 
 
 # By their fields in the head.

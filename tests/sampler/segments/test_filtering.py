@@ -117,36 +117,52 @@ def test_mistakes_are_seen(mistake, monkeypatch):
     assert abs(own.log_marginal[0] - log_marginal) > 1e-3
 
 
-def test_many_rows_beside_a_recursion_backwards_over_all_segments():
-    """Beginnings that are left out do not matter to double precision."""
-    rng = np.random.default_rng(2)
-    x = np.concatenate([rng.normal(size=150), rng.normal(4.0, 0.5, size=80), rng.normal(size=170)])
-    base = dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0)
-    view = View(base.family, base.numbers(1), x[:, None])
-    n, p = len(x), 0.02
-    log_p = np.full((n, n + 1), -np.inf)
-    state = state_of([view])
+def rows_of_many(kind, rng):
+    """More rows than a sequence without leaving out has, their base measure, and where they change."""
+    if kind == "one column":
+        x = np.concatenate([rng.normal(size=200), rng.normal(4.0, 0.5, size=100), rng.normal(size=220)])
+        return dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0), x[:, None], [200, 300]
+    if kind == "many bits":
+        # A segment pays for what it learns of its columns long before it is worth it.
+        rate = np.full((520, 180), 0.03)
+        rate[260:, :27] = 0.6
+        return dp.BetaBernoulli(1.0, 1.0), (rng.random((520, 180)) < rate).astype(float), [260]
+    x = rng.normal(size=(520, 12))
+    return dp.NormalInverseWishart(x.mean(axis=0), 0.01, 14.0, np.cov(x.T)), x, []
+
+
+@pytest.mark.parametrize("kind", ["one column", "many bits", "many reals"])
+def test_many_rows_beside_a_recursion_backwards_over_all_segments(kind, monkeypatch):
+    """Beginnings that are left out do not matter, with p as they were left out with, and with others."""
+    monkeypatch.setattr(filtering, "MANY_ROWS", 500)
+    base, x, changes = rows_of_many(kind, np.random.default_rng(2))
+    view = View(base.family, base.numbers(x.shape[1]), x)
+    n, state = len(x), state_of([view])
     (table,) = state.tables
+    log_p = np.full((n, n + 1), -np.inf)
     for start in range(n):
-        for stop in range(start + 1, n + 1):
-            if stop == start + 1:
-                table.gather(table.spare, np.array([start]))
-            else:
-                table.change(stop - 1, table.spare, 1.0)
+        table.gather(table.spare, np.array([start]))
+        log_p[start, start + 1] = table.log_evidence(table.spare)
+        for stop in range(start + 2, n + 1):
+            table.change(stop - 1, table.spare, 1.0)
             log_p[start, stop] = table.log_evidence(table.spare)
-    backwards = np.zeros(n + 1)
-    for start in range(n - 1, -1, -1):
-        ends = np.arange(start + 1, n + 1)
-        stay = (ends - start - 1) * np.log1p(-p) + np.where(ends < n, np.log(p), 0.0)
-        backwards[start] = np.logaddexp.reduce(log_p[start, start + 1 :] + stay + backwards[start + 1 :])
+
+    def log_marginal(p):
+        backwards = np.zeros(n + 1)
+        for start in range(n - 1, -1, -1):
+            ends = np.arange(start + 1, n + 1)
+            stay = (ends - start - 1) * np.log1p(-p) + np.where(ends < n, np.log(p), 0.0)
+            backwards[start] = np.logaddexp.reduce(log_p[start, start + 1 :] + stay + backwards[start + 1 :])
+        return backwards[0]
+
     own, rng = SegmentFilter(sequences_of(np.zeros(n, dtype=np.int64))), np.random.default_rng(0)
     state.use(rng)
-    own.take(state, p)
-    labels = own.draw(rng, p)
-    assert own.log_marginal_at(p) == pytest.approx(backwards[0], rel=1e-12)
-    assert own.log_marginal_at(2.0 * p) > own.log_marginal_at(20.0 * p)
-    assert own.ends[-1] < 0.8 * n * (n + 1) / 2
-    assert {150, 230} <= set(np.flatnonzero(np.diff(labels)) + 1)
+    own.take(state, 0.5)
+    for p in (0.5, 0.01, 0.0125, 1e-4):
+        assert own.log_marginal_at(p) == pytest.approx(log_marginal(p), rel=1e-9)
+    assert set(changes) <= set(np.flatnonzero(np.diff(own.draw(rng, 1e-4))) + 1)
+    if kind == "one column":
+        assert own.ends[-1] < 0.8 * n * (n + 1) / 2
 
 
 def test_equal_places_are_refused():
