@@ -251,8 +251,8 @@ class MixtureDraws(FamilyDraws):
         self.refuse_powers("dp.log_likelihood")
         self._refuse_segments(
             "dp.log_likelihood",
-            "rows in order cannot be left out one at a time. Compare models by the dp.log_density of the next row, "
-            "which was held out, at several places of the series",
+            "rows in order cannot be left out one at a time. Compare models by the dp.log_density of the "
+            "row after those of a fit, at several places of the series",
         )
         self._refuse_latent(
             views,
