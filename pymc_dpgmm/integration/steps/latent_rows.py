@@ -21,7 +21,7 @@ from pymc_dpgmm.integration.variables import (
 )
 from pymc_dpgmm.integration.variables.atoms import has_atoms
 from pymc_dpgmm.integration.variables.models import with_densities
-from pymc_dpgmm.sampler.amounts import FEW_ROWS, REDRAWS_OF_FEW_ROWS, REDRAWS_OF_ROWS
+from pymc_dpgmm.sampler.amounts import FEW_NUMBERS, REDRAWS_OF_FEW_ROWS, REDRAWS_OF_ROWS
 from pymc_dpgmm.sampler.latent_rows import redraws, row_density
 from pymc_dpgmm.sampler.latent_rows.information import RowInformation
 from pymc_dpgmm.sampler.latent_rows.moving_rows import MovingRows
@@ -166,7 +166,7 @@ class LatentRows:
         if moving is None or not moving.is_of(rng, state, density):
             moving = self._moving = MovingRows(rng, state, self._view, d, density, self._work)
         moving.begin(information.seen - added, information.known)
-        passes = REDRAWS_OF_FEW_ROWS if len(rows) <= FEW_ROWS else REDRAWS_OF_ROWS
+        passes = REDRAWS_OF_FEW_ROWS if rows.size in FEW_NUMBERS else REDRAWS_OF_ROWS
         n_accepted = sum(redraw(moving, moves_labels, known.of_base) for _ in range(passes))
         drawn = state.tables[self._view].values[:, :d] + added
         point[self.name] = drawn.reshape(present.shape).astype(present.dtype)
