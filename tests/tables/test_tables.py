@@ -319,7 +319,7 @@ def test_what_is_no_table_is_refused():
 # Rows and their names.
 
 # Functions whose arguments are matched in the default suite; others share their code.
-MATCHED_BY_DEFAULT = "DPMixture", "CollapsedMixture", "CRP", "HDPMixture"
+MATCHED_BY_DEFAULT = "ChangePoints", "DPMixture", "CollapsedMixture", "CRP", "HDPMixture"
 NAMES = pd.Index([f"r{i}" for i in range(N)])
 ORDER = np.random.default_rng(8).permutation(N)
 TRIALS = np.full(N, 9)
@@ -329,7 +329,12 @@ REGRESSION = {"mu": 0.0, "precision": 1.0, "a": 2.0, "b": 1.0}
 
 
 def mixture(frame=REAL["u"], function=dp.DPMixture, base=None, **arguments):
-    own = {dp.HDPMixture: (1.0, 1.0), dp.PYMixture: (1.0, 0.2), dp.FiniteMixture: (1.0, 4)}
+    own = {
+        dp.HDPMixture: (1.0, 1.0),
+        dp.PYMixture: (1.0, 0.2),
+        dp.FiniteMixture: (1.0, 4),
+        dp.ChangePoints: (0.2,),
+    }
     function("y", *own.get(function, (1.0,)), base, observed=frame.set_axis(NAMES), **arguments)
 
 
@@ -367,6 +372,11 @@ for own in (dp.HDPMixture, dp.FiniteMixture):
     ROW_ARGUMENTS[own.__name__, "group"] = (
         lambda v, own=own: mixture(function=own, base=NORMAL, group=v),
         UNITS,
+    )
+for key, value in {"sequence": UNITS, "order": 1.5 * np.arange(N), "offset": np.arange(N) / 3}.items():
+    ROW_ARGUMENTS["ChangePoints", key] = (
+        lambda v, key=key: mixture(function=dp.ChangePoints, base=NORMAL, **{key: v}),
+        value,
     )
 for name, build in (PRIORS | {"DirichletProcess": process}).items():
     for key, value in {"known_labels": KNOWN, "must_link": KNOWN, "initval": LABELS % 4}.items():
@@ -444,7 +454,7 @@ chains tune random_seed initvals step_options data idata loss costs max_clusters
 probability most_bytes round_to ax columns bins n_largest warn n_draws n_particles n_words relevance ragged
 distance extend_inferencedata method max_components tol max_steps point maximize progressbar make_model
 baseline variations sample found groups draws n_rows args kwargs
-along of kind quantiles n_draws what at below m with_labels max_columns power tau2
+p column along of kind quantiles n_draws what at below m with_labels max_columns power tau2
 covariance_of_means concentration directions
 """
 NO_ROWS = set(OTHERS.split())
@@ -462,6 +472,7 @@ AFTERWARDS = {
     "contrast": {"baseline", "changed", "given", "given_changed", "group"},
     "dependence": {"group"},
     "relevance": {"group"},
+    "plot_changes": {"sequence"},
     "plot_relevance": {"group"},
     "functional": {"given", "group"},
     "held_out_log_likelihood": {"observed", "group", "reference"},
@@ -481,6 +492,7 @@ def test_no_argument_with_rows_is_forgotten():
             is_table = key == "observed" and name not in AFTERWARDS
             assert covered or is_table or key in NO_ROWS or (name, key) in [
                 ("HDPMixture", "unit"), ("HDPMixture", "known_labels"), ("HDPMixture", "must_link"),
+                *(("ChangePoints", refused) for refused in ("unit", "known_labels", "must_link", "initval")),
                 ("LDA", "initval"), ("SplitMerge", "others"), ("predict", "x"), ("SharedCovariance", "covariance"),
             ], (name, key)  # fmt: skip
 
