@@ -24,14 +24,8 @@ def default_family(d: int) -> type[BaseMeasure]:
     return NormalInverseWishart if 1 < d <= MOST_FULL_COLUMNS else NormalInverseGamma
 
 
-def default_base(table: Table) -> BaseMeasure:
-    """Return a base measure made from the data, of the family that suits the kinds of its columns.
-
-    Raises
-    ------
-    TypeError
-        If the columns are of several kinds, or of kinds that no family describes. The message says what to do.
-    """
+def _base_of_codes(table: Table) -> BaseMeasure | None:
+    """Return a base measure of bools or categories, None for real numbers; see :func:`default_base`."""
     kinds = set(table.kinds)
     if kinds == {"bool"}:
         return BetaBernoulli.from_data(table)
@@ -46,6 +40,20 @@ def default_base(table: Table) -> BaseMeasure:
             f"{table.what} has columns of several kinds, and no base: {kinds_of_columns}. "
             f"{in_views(table)}; or give one base for all of them, which takes bools as 0 and 1"
         )
+    return None
+
+
+def default_base(table: Table) -> BaseMeasure:
+    """Return a base measure made from the data, of the family that suits the kinds of its columns.
+
+    Raises
+    ------
+    TypeError
+        If the columns are of several kinds, or of kinds that no family describes. The message says what to do.
+    """
+    base = _base_of_codes(table)
+    if base is not None:
+        return base
     warn_of_doubtful_numbers(table)
     if table.is_vector:
         return NormalInverseGamma.from_data(table)
@@ -79,8 +87,9 @@ def default_base_of_segments(table: Table) -> BaseMeasure:
     differs from its neighbours if its rows say so. A base measure that learns how narrow segments are would divide
     trends, and rows that are like the rows before them, into many.
     """
-    base = default_base(table)
-    if base.family.scale is None:
+    base = _base_of_codes(table)
+    if base is not None:
         return base
+    warn_of_doubtful_numbers(table)
     made = NormalInverseGamma.from_data(table).parameters
     return NormalInverseGamma(made["mu"], 1.0, 1.0, made["b"] / SHARE_WITHIN)

@@ -32,6 +32,13 @@ class Sequences(NamedTuple):
         found[self.rows] = np.cumsum(begins) - 1
         return found
 
+    def begins(self, labels: np.ndarray) -> np.ndarray:
+        """Return which rows in order begin a segment, given numbers of segments (..., n): (..., n) bools."""
+        ordered = labels[..., self.rows]
+        found = np.ones(ordered.shape, dtype=bool)
+        found[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
+        return found
+
     def draw(self, rng: np.random.Generator, p: float) -> np.ndarray:
         """Draw labels from their prior, with the probability p of a change between neighbours."""
         return self.labels((rng.random(len(self.rows)) < p) | ~self.may_change)

@@ -69,8 +69,7 @@ class DrawnSegments(NamedTuple):
     @property
     def begins(self) -> np.ndarray:
         """Whether a row in order begins a segment, in each draw: (n_draws, n) bools."""
-        ordered = self.drawn.rows[:, self.sequences.rows]
-        return np.concatenate([np.ones((len(ordered), 1), dtype=bool), ordered[:, 1:] != ordered[:, :-1]], axis=1)
+        return self.sequences.begins(self.drawn.rows)
 
 
 def change_points(idata: Any, name: str, *, probability: float | None = None) -> xr.Dataset:

@@ -145,8 +145,7 @@ class SegmentsTarget(LabelsTarget):
 
     def labels_of(self, state: State) -> np.ndarray:
         """Return the numbers of segments in the order of the rows."""
-        ordered = state.slots[self.sequences.rows]
-        return self.sequences.labels(np.append(True, ordered[1:] != ordered[:-1])).astype(self.dtype)
+        return self.sequences.labels(self.sequences.begins(state.slots)).astype(self.dtype)
 
 
 class ChangePointsStep(PartitionStep):
@@ -281,8 +280,8 @@ class ChangePointsStep(PartitionStep):
 
 def governing_changes(model: pm.Model) -> dict[Variable, list[Variable]]:
     """Return, by labels of change points, continuous variables that govern nothing but their probability."""
-    labels = [rv for rv in model.free_RVs if is_segments(rv)]
-    return {rv: [own for own in model.free_RVs if own in governing(model, {rv}, set())] for rv in labels}
+    found = {rv: governing(model, {rv}, set()) for rv in model.free_RVs if is_segments(rv)}
+    return {rv: [own for own in model.free_RVs if own in of_labels] for rv, of_labels in found.items()}
 
 
 def log_changes(p: float, n_changes: int, n_neighbours: int) -> float:

@@ -139,7 +139,7 @@ class SegmentSeats(NamedTuple):
 
     def count_new(self, rng: np.random.Generator, m: int) -> int:
         """Draw how many segments the next m rows begin."""
-        return int(np.sum(self.seat(rng, m)[-1:] - self.n_segments + 1).clip(0))
+        return max(int(self.seat(rng, m).max(initial=-1)) - self.n_segments + 1, 0)
 
 
 class GroupedSeats:

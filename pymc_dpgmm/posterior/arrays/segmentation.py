@@ -42,6 +42,7 @@ def expected_costs(begins: np.ndarray, places: np.ndarray, n: int) -> np.ndarray
     ends = np.append(places, length)
     rows = np.arange(length)
     size = ends[None, :] - places[:, None]
+    within = size * np.log2(np.maximum(size, 1))
     inside = np.zeros((len(places), len(ends)))
     for drawn in begins:
         starts = np.flatnonzero(drawn | (rows == 0))
@@ -53,7 +54,7 @@ def expected_costs(begins: np.ndarray, places: np.ndarray, n: int) -> np.ndarray
         tail = _weighted(of_last, bounds[last + 1] - bounds[last])
         of_both = head[:, None] + tail[None, :]
         is_one = first[:, None] == last[None, :]
-        alone = _weighted(np.maximum(size, 1), (bounds[first + 1] - bounds[first])[:, None])
+        alone = within - size * np.log2(bounds[first + 1] - bounds[first])[:, None]
         inside += np.where(is_one, alone, of_both)
     with np.errstate(divide="ignore", invalid="ignore"):
         own = size / n * np.log2(size / n)

@@ -27,6 +27,7 @@ them again.
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 
@@ -207,7 +208,7 @@ KERNELS = (filter_rows, filter_again, draw_backwards)
 
 
 class SegmentFilter(Memory, block=FILTER):
-    """Draws of all segments at once, for rows in some order.
+    """Draws of all segments at once, for rows in some order. A copy, or one in another process, begins empty.
 
     Parameters
     ----------
@@ -230,6 +231,9 @@ class SegmentFilter(Memory, block=FILTER):
         self._taken = self._p = 0.5
         self._make(ends=n + 1, begins=n, log_marginal=1, alone=n)
         self._make_room(FIRST_ROOM, FIRST_KEPT * n)
+
+    def __reduce__(self) -> Any:
+        return SegmentFilter, (self._sequences,)
 
     def _make_room(self, room: int, room_for_kept: int) -> None:
         self.room, self.room_for_kept = room, room_for_kept
