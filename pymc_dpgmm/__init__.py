@@ -38,13 +38,13 @@ from pymc_dpgmm.integration.steps import (
 from pymc_dpgmm.integration.variables import CRP, MFM, CollapsedMixture, FiniteDirichlet, PitmanYor
 from pymc_dpgmm.models.mixture import (
     LDA,
-    ChangePoints,
     DPMixture,
     FiniteMixture,
     HDPMixture,
     MFMixture,
     PYMixture,
 )
+from pymc_dpgmm.models.ordered import HDPHMM, ChangePoints
 from pymc_dpgmm.models.process import DirichletProcess
 from pymc_dpgmm.tables.tokens import as_tokens
 
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         functional,
         group_weights,
         held_out_log_likelihood,
+        hidden_states,
         impute,
         log_density,
         log_likelihood,
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
         sensitivity,
         summary,
         topics,
+        transitions,
     )
     from pymc_dpgmm.posterior.plots.changes import plot_changes
     from pymc_dpgmm.posterior.plots.clusters import plot_clusters
@@ -95,12 +97,14 @@ if TYPE_CHECKING:
     )
     from pymc_dpgmm.posterior.plots.predictions import plot_predict
     from pymc_dpgmm.posterior.plots.relevance import plot_relevance
+    from pymc_dpgmm.posterior.plots.states import plot_states, plot_transitions
     from pymc_dpgmm.variational.model import VariationalFit, fit
 
 __version__ = "0.1.0"
 
 __all__ = [
     "CRP",
+    "HDPHMM",
     "LDA",
     "MFM",
     "BaseMeasure",
@@ -157,6 +161,7 @@ __all__ = [
     "functional",
     "group_weights",
     "held_out_log_likelihood",
+    "hidden_states",
     "impute",
     "log_density",
     "log_likelihood",
@@ -176,7 +181,9 @@ __all__ = [
     "plot_relevance",
     "plot_sensitivity",
     "plot_sizes",
+    "plot_states",
     "plot_topics",
+    "plot_transitions",
     "point_partition",
     "predict",
     "relevance",
@@ -186,6 +193,7 @@ __all__ = [
     "sensitivity",
     "summary",
     "topics",
+    "transitions",
 ]
 
 # What is done after sampling, or in place of it, is imported when it is first asked for: ArviZ and what it imports

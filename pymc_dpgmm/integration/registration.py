@@ -7,8 +7,20 @@ from pymc_dpgmm.integration.hooks.guards import guard, guard_chunks, guard_resul
 from pymc_dpgmm.integration.hooks.printing import hide_records, print_by_family
 from pymc_dpgmm.integration.internals.first_use import CHUNKS, GRAPH, MIXTURE, at_first
 from pymc_dpgmm.integration.internals.pymc_internals import STEP_METHODS, logprob, support_point
-from pymc_dpgmm.integration.steps import ChangePointsStep, ComponentsGibbs, ConcentrationGibbs, DPMixtureStep
-from pymc_dpgmm.integration.variables import atoms, chunked_partition, grouped_labels, segment_labels
+from pymc_dpgmm.integration.steps import (
+    ChangePointsStep,
+    ComponentsGibbs,
+    ConcentrationGibbs,
+    DPMixtureStep,
+    HiddenStatesStep,
+)
+from pymc_dpgmm.integration.variables import (
+    atoms,
+    chunked_partition,
+    grouped_labels,
+    hidden_labels,
+    segment_labels,
+)
 
 
 def register() -> None:
@@ -23,9 +35,11 @@ def register() -> None:
     support_point.register(atoms.AtomsRV)(atoms.atoms_support_point)
     support_point.register(grouped_labels.GroupedLabelsRV)(grouped_labels.grouped_labels_support_point)
     support_point.register(segment_labels.SegmentsRV)(segment_labels.segments_support_point)
+    support_point.register(hidden_labels.HiddenLabelsRV)(hidden_labels.hidden_support_point)
+    support_point.register(hidden_labels.HiddenOpenersRV)(hidden_labels.hidden_openers_support_point)
     support_point.register(grouped_labels.OpenersRV)(grouped_labels.openers_support_point)
     support_point.register(chunked_partition.ChunkedClustersRV)(chunked_partition.chunked_support_point)
-    for step in (DPMixtureStep, ChangePointsStep, ConcentrationGibbs, ComponentsGibbs):
+    for step in (DPMixtureStep, ChangePointsStep, HiddenStatesStep, ConcentrationGibbs, ComponentsGibbs):
         if step not in STEP_METHODS:
             STEP_METHODS.append(step)
     hide_records()

@@ -9,7 +9,6 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from pymc_dpgmm.families import BaseMeasure, DirichletCategorical
-from pymc_dpgmm.families.default_base import default_base_of_segments
 from pymc_dpgmm.integration.variables import CRP, MFM, FiniteDirichlet, PitmanYor
 from pymc_dpgmm.integration.variables.grouped_labels import (
     NamedGroups,
@@ -18,7 +17,6 @@ from pymc_dpgmm.integration.variables.grouped_labels import (
     add_topic_labels,
 )
 from pymc_dpgmm.integration.variables.models import unchanged_on_error
-from pymc_dpgmm.integration.variables.segment_labels import add_segment_labels
 from pymc_dpgmm.models.added_mixture import Request, add_mixture
 from pymc_dpgmm.models.arguments import MixtureArguments, takes_mixture_arguments
 from pymc_dpgmm.partitions.grouped import LARGEST, LEAST_OF_DOCUMENT, LEAST_OF_WORD, can_be_scanned
@@ -227,64 +225,6 @@ def MFMixture(  # noqa: N802
     ['y_labels', 'y_kappa', 'y_degrees', 'y_within', 'y']
     """
     return add_mixture(Request(name, partial(MFM, gamma=gamma, components=components), base, arguments))
-
-
-@takes_mixture_arguments
-def ChangePoints(  # noqa: N802
-    name: str,
-    p: Any,
-    base: BaseMeasure | Mapping[str, Any] | None = None,
-    *,
-    sequence: Any = None,
-    order: Any = None,
-    **arguments: Unpack[MixtureArguments],
-) -> Any:
-    r"""Add a model of rows in order whose distribution changes at unknown places.
-
-    Between neighbours there is a change with probability ``p``, independently. The rows between two changes are a
-    segment; the parameters of each segment are drawn from the base measure, and integrated out. With the rows in
-    segments :math:`A_1, \dots, A_K` and m pairs of neighbours,
-
-    .. math:: p(\text{labels}, y) = p^{K - 1} (1 - p)^{m - K + 1} \prod_{k=1}^K \pi(y_{A_k})
-
-    for the marginal likelihoods :math:`\pi` of the base measure (Barry and Hartigan 1993; Fearnhead 2006). The
-    function adds the numbers of the segments ``{name}_labels``, the data ``name`` given these, and the
-    Deterministic ``{name}_n_clusters``, the number of segments. Given all else in the model, all segments are
-    drawn exactly and at once.
-
-    Parameters
-    ----------
-    name : str
-        Name of the rows in the model.
-    p : scalar or variable, in (0, 1)
-        Probability of a change between neighbours: a number or any PyMC variable, such as
-        ``pm.Beta("p", 1.0, 99.0)``.
-    sequence : (n,) array_like, optional
-        The sequence of each row: names or integers. Each begins with a segment of its own. By default all rows are
-        one sequence.
-    order : (n,) array_like of numbers or dates, optional
-        By which the rows of a sequence come one after the other; no two of them may be equal. By default they are
-        in the order of the table.
-    base, **arguments
-        As for all mixtures: see :class:`MixtureArguments`. ``unit``, ``known_labels``, ``must_link`` and
-        ``initval`` are not supported. Without a base measure, that of real columns has numbers and learns nothing:
-        ``NormalInverseGamma(mean, 1, 1, variance)`` of the data counts as one row of the whole table.
-
-    Examples
-    --------
-    >>> import pymc as pm
-    >>> import pymc_dpgmm as dp
-    >>> with pm.Model() as model:
-    ...     p = pm.Beta("p", 1.0, 9.0)
-    ...     y = dp.ChangePoints("y", p, dp.GammaPoisson(1.0, 0.5), observed=[3, 4, 2, 0, 1, 0, 0])
-    >>> [variable.name for variable in model.basic_RVs]
-    ['p', 'y_labels', 'y']
-    """
-    if arguments.get("unit") is not None:
-        raise NotImplementedError("unit is not supported for change points: rows come one after the other")
-    of_rows = {"sequence": sequence, "order": order}
-    prior = partial(add_segment_labels, p=p)
-    return add_mixture(Request(name, prior, base, arguments, default=default_base_of_segments, of_rows=of_rows))
 
 
 def LDA(  # noqa: N802

@@ -6,6 +6,7 @@ back in Python, by an entry of the same form.
 """
 
 import ctypes
+import math
 import operator
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -146,7 +147,7 @@ class PythonCall:
         arrays, place = [], 0
         for dtype, n_axes in self.kinds:
             address, shape = inputs[place], inputs[place + 1 : place + 1 + n_axes]
-            length = int(np.prod(shape, dtype=np.int64))
+            length = math.prod(shape)
             memory = (ctypes.c_char * (length * dtype.itemsize)).from_address(address)
             arrays.append(np.frombuffer(memory, dtype, length).reshape(shape))
             place += 1 + n_axes

@@ -12,6 +12,7 @@ from pymc_dpgmm.posterior.density import density, membership
 from pymc_dpgmm.posterior.dependence import dependence, log_density, relevance
 from pymc_dpgmm.posterior.diagnostics import partition_diagnostics
 from pymc_dpgmm.posterior.functional import functional
+from pymc_dpgmm.posterior.hidden_states import hidden_states, transitions
 from pymc_dpgmm.posterior.impute import impute
 from pymc_dpgmm.posterior.log_likelihood import log_likelihood, sample_replicates
 from pymc_dpgmm.posterior.n_clusters import n_clusters
@@ -39,6 +40,7 @@ __all__ = [
     "functional",
     "group_weights",
     "held_out_log_likelihood",
+    "hidden_states",
     "impute",
     "log_density",
     "log_likelihood",
@@ -55,4 +57,5 @@ __all__ = [
     "sensitivity",
     "summary",
     "topics",
+    "transitions",
 ]

@@ -1,75 +1,14 @@
 """Where rows in order change: probabilities at each place, and a segmentation that represents the posterior."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from pymc_dpgmm.integration.variables.records import parse_numbers
-from pymc_dpgmm.partitions.segments import Sequences
 from pymc_dpgmm.posterior.arrays.predictions import tails
 from pymc_dpgmm.posterior.arrays.segmentation import point_segmentation
-from pymc_dpgmm.posterior.draws import DrawnLabels, checked_level
-from pymc_dpgmm.posterior.mixtures import Recorded
-from pymc_dpgmm.posterior.stored import position_of
-from pymc_dpgmm.tables.checks import listed
-
-
-class DrawnSegments(NamedTuple):
-    """Draws of segments, and the order of the rows.
-
-    Parameters
-    ----------
-    drawn : DrawnLabels
-    sequences : Sequences
-    order : (n,) array or None
-        The places of rows that a user has given.
-    names : list
-        Of the sequences.
-    """
-
-    drawn: DrawnLabels
-    sequences: Sequences
-    order: np.ndarray | None
-    names: list[Any]
-
-    @classmethod
-    def of(cls, idata: Any, name: str) -> "DrawnSegments":
-        """Read the draws of a model of change points.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If there is none of this name.
-        """
-        recorded = Recorded.of(idata, name)
-        record = recorded.labels
-        if "sequences" not in record:
-            raise ValueError(
-                f"{recorded.drawn.labels.name} are clusters of rows in any order; change points are those of a "
-                "dp.ChangePoints"
-            )
-        sequences = Sequences(parse_numbers(record["rows"]), parse_numbers(record["starts"]))
-        order = None if record["order"] is None else parse_numbers(record["order"])
-        return cls(recorded.drawn, sequences, order, list(record["sequences"]))
-
-    def rows_of(self, sequence: Any) -> np.ndarray:
-        """Return the rows of a sequence, in order; by default of the only one.
-
-        Raises
-        ------
-        ValueError
-            If there is none of this name, or none is named and there are several.
-        """
-        if sequence is None and len(self.names) > 1:
-            raise ValueError(f"name one of the sequences with sequence=: {listed(self.names)}")
-        j = 0 if sequence is None else position_of(self.names, sequence, "sequence")
-        return self.sequences.rows[self.sequences.starts[j] : self.sequences.starts[j + 1]]
-
-    @property
-    def begins(self) -> np.ndarray:
-        """Whether a row in order begins a segment, in each draw: (n_draws, n) bools."""
-        return self.sequences.begins(self.drawn.rows)
+from pymc_dpgmm.posterior.draws import checked_level
+from pymc_dpgmm.posterior.ordered_rows import DrawnOrder
 
 
 def change_points(idata: Any, name: str, *, probability: float | None = None) -> xr.Dataset:
@@ -114,8 +53,9 @@ def change_points(idata: Any, name: str, *, probability: float | None = None) ->
     array([0, 0, 0, 0, 1, 1, 1, 1])
     """
     probability = checked_level(probability)
-    found = DrawnSegments.of(idata, name)
-    sequences, begins, row = found.sequences, found.begins, found.drawn.row
+    found = DrawnOrder.of(idata, name)
+    sequences, row = found.sequences, found.drawn.row
+    begins = sequences.begins(found.drawn.rows)
     changes = begins & sequences.may_change
     n_changes = changes.sum(axis=1)
     lower, upper = np.quantile(n_changes, tails(probability))
@@ -125,13 +65,6 @@ def change_points(idata: Any, name: str, *, probability: float | None = None) ->
         point_segmentation(begins[:, start:stop], n)
         for start, stop in zip(sequences.starts[:-1], sequences.starts[1:], strict=True)
     ]
-    coords = found.drawn.coords()
-    if found.order is not None:
-        coords["order"] = (row, found.order)
-    if len(found.names) > 1:
-        of_row = np.empty(n, dtype=np.int64)
-        of_row[sequences.rows] = np.repeat(np.arange(len(found.names)), np.diff(sequences.starts))
-        coords["sequence"] = (row, np.asarray(found.names)[of_row])
     return xr.Dataset(
         {
             "change": (row, share),
@@ -140,6 +73,6 @@ def change_points(idata: Any, name: str, *, probability: float | None = None) ->
             "n_changes_lower": lower,
             "n_changes_upper": upper,
         },
-        coords=coords,
+        coords=found.coords(),
         attrs={"probability": probability},
     )

@@ -24,8 +24,8 @@ from pymc_dpgmm.posterior.protocol import Draws
 from pymc_dpgmm.posterior.stored import (
     Source,
     StoredGroups,
+    StoredOrder,
     StoredPrior,
-    StoredSegments,
     data_of,
     mixtures_on,
     record_of,
@@ -173,14 +173,14 @@ class MixtureDraws(FamilyDraws):
         self.others_on_labels = record.get("dependents", [])
         self.potentials_on_labels = record.get("potentials", [])
         self.groups = StoredGroups(source, labels, record, group) if "groups" in record else None
-        self.are_segments = "sequences" in record
-        if group is not None and self.groups is None and not self.are_segments:
+        self.are_ordered = "sequences" in record
+        if group is not None and self.groups is None and not self.are_ordered:
             raise ValueError(f"the rows of {labels} are in no groups: leave out group={group!r}")
         prior: Any = self.groups
         if prior is None:
             prior = (
-                StoredSegments(source, labels, record, group)
-                if self.are_segments
+                StoredOrder(source, labels, record, group)
+                if self.are_ordered
                 else StoredPrior(source, labels, record, drawn.n)
             )
         views: list[Any] = [
@@ -249,7 +249,7 @@ class MixtureDraws(FamilyDraws):
         """
         views, of, written = self._chosen(name)
         self.refuse_powers("dp.log_likelihood")
-        self._refuse_segments(
+        self._refuse_ordered(
             "dp.log_likelihood",
             "rows in order cannot be left out one at a time. Compare models by the dp.log_density of the "
             "row after those of a fit, at several places of the series",
@@ -280,10 +280,10 @@ class MixtureDraws(FamilyDraws):
                 log_p[partition.draw] -= logsumexp(log_weights, axis=-1)
         return log_p, written, {SEED: seed}
 
-    def _refuse_segments(self, what: str, instead: str) -> None:
-        """Raise NotImplementedError for rows in order, whose segments no weights tell."""
-        if self.are_segments:
-            raise NotImplementedError(f"{what} is not supported for change points: {instead}")
+    def _refuse_ordered(self, what: str, instead: str) -> None:
+        """Raise NotImplementedError for rows in order, which weights do not tell the clusters of."""
+        if self.are_ordered:
+            raise NotImplementedError(f"{what} is not supported for rows in order: {instead}")
 
     def _with_measures(
         self, seed: int, of: str | None
@@ -306,7 +306,7 @@ class MixtureDraws(FamilyDraws):
             "their random effects, and dp.sample_new_rows for new effects",
         )
         self.refuse_powers("dp.sample_replicates")
-        self._refuse_segments("dp.sample_replicates", "use pm.sample_posterior_predictive(idata, model=model)")
+        self._refuse_ordered("dp.sample_replicates", "use pm.sample_posterior_predictive(idata, model=model)")
         seed = shared_seed(self._idata, ("log_likelihood", "posterior_predictive"), [written], rng)
         replicates: dict[str, np.ndarray] = {}
         for partition, drawn_of_views, log_weights in self._with_measures(seed, of):

@@ -14,7 +14,7 @@ from pymc_dpgmm.posterior.arrays.mixtures import DrawNumbers
 from pymc_dpgmm.posterior.draws import DrawnLabels, Reference
 from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.point_partition import reference_of
-from pymc_dpgmm.posterior.stored import StoredGroups, StoredPrior, StoredSegments
+from pymc_dpgmm.posterior.stored import StoredGroups, StoredOrder, StoredPrior
 from pymc_dpgmm.tables.checks import listed
 from pymc_dpgmm.tables.names import as_text, is_one_name
 
@@ -27,7 +27,7 @@ class Draws:
     idata : xarray.DataTree
     model : pm.Model or None
     drawn : DrawnLabels
-    prior : StoredPrior, StoredGroups or StoredSegments
+    prior : StoredPrior, StoredGroups or StoredOrder
         Of the partition.
     records : sequence of dict
         Those of the labels and of the views.
@@ -40,8 +40,8 @@ class Draws:
     # What only labels in memory have.
     groups: StoredGroups | None = None
     is_constrained = False
-    # Whether labels are those of segments of rows in order.
-    are_segments = False
+    # Whether rows come in order.
+    are_ordered = False
     others_on_labels: Sequence[str] = ()
     potentials_on_labels: Sequence[str] = ()
     # Whether clusters have sampled atoms (a DirichletProcess), instead of data of a family.
@@ -52,7 +52,7 @@ class Draws:
         idata: Any,
         model: pm.Model | None,
         drawn: DrawnLabels,
-        prior: StoredPrior | StoredGroups | StoredSegments,
+        prior: StoredPrior | StoredGroups | StoredOrder,
         records: Sequence[Mapping[str, Any]],
         views: Sequence[Any],
         numbers: DrawNumbers,

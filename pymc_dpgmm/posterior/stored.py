@@ -21,10 +21,12 @@ from pymc_dpgmm.integration.variables.operations import as_numbers
 from pymc_dpgmm.integration.variables.partition_operations import PRIORS
 from pymc_dpgmm.integration.variables.records import dataset_of, parse_numbers
 from pymc_dpgmm.native.special import gammaincinv
+from pymc_dpgmm.partitions.hidden_states import OPENS, transition_counts
 from pymc_dpgmm.partitions.priors import GibbsType
+from pymc_dpgmm.partitions.segments import Sequences
 from pymc_dpgmm.posterior.arrays.mixtures import Numbers, constant
 from pymc_dpgmm.posterior.arrays.partitions import shared_rows
-from pymc_dpgmm.posterior.arrays.seats import GibbsSeats, GroupedSeats, SegmentSeats
+from pymc_dpgmm.posterior.arrays.seats import GibbsSeats, GroupedSeats, HiddenSeats, SegmentSeats
 from pymc_dpgmm.posterior.draws import DrawnLabels, with_chains_and_draws
 from pymc_dpgmm.tables.checks import listed
 from pymc_dpgmm.tables.names import as_text
@@ -292,8 +294,8 @@ class StoredGroups:
         )
 
 
-class StoredSegments:
-    """Segments of rows in order, and which of them a row after the last one of a sequence is in, in every draw.
+class StoredOrder:
+    """Rows in order, and where a row after the last one of a sequence may be, in every draw.
 
     Parameters
     ----------
@@ -306,23 +308,31 @@ class StoredSegments:
     """
 
     def __init__(self, source: Source, name: str, record: Mapping[str, Any], chosen: Any = None) -> None:
-        names, ends = list(record["sequences"]), parse_numbers(record["starts"])[1:] - 1
-        self._name, self._rows = name, parse_numbers(record["rows"])
-        found = None if chosen is None else position_of(names, chosen, "sequence")
-        found = 0 if chosen is None and len(names) == 1 else found
-        self._last = None if found is None else int(self._rows[ends[found]])
-        self._p = source.find(f"p of {name}", record["parameters"]["p"])
+        self.sequences = Sequences(parse_numbers(record["rows"]), parse_numbers(record["starts"]))
+        self.names = list(record["sequences"])
+        self.order = None if record["order"] is None else parse_numbers(record["order"])
+        self._name = name
+        found = None if chosen is None else position_of(self.names, chosen, "sequence")
+        found = 0 if chosen is None and len(self.names) == 1 else found
+        self._last = None if found is None else int(self.sequences.rows[self.sequences.starts[found + 1] - 1])
+        self._parameters = source.parameters(name, record["parameters"])
+        self._openers = source.variable(record["hidden_openers"]) if "hidden_openers" in record else None
 
-    def seats(self, s: int, labels: np.ndarray, sizes: np.ndarray, names: np.ndarray) -> SegmentSeats:
+    def seats(self, s: int, labels: np.ndarray, sizes: np.ndarray, names: np.ndarray) -> Any:
         """Return where the next row may be in a draw."""
+        numbers = {field: float(stored.at(s)) for field, stored in self._parameters.items()}
         last = -1 if self._last is None else int(labels[self._last])
-        return SegmentSeats(last, len(sizes), float(self._p.at(s)))
+        if self._openers is None:
+            return SegmentSeats(last, len(sizes), numbers["p"])
+        counts = transition_counts(labels[self.sequences.rows], self.sequences, len(sizes))
+        tables = np.bincount(labels[np.asarray(self._openers.at(s)) == OPENS], minlength=len(sizes))
+        return HiddenSeats(last, counts, tables.astype(float), **numbers)
 
     def draw(self, *_: Any) -> Any:
-        """Raise UnknownPriorError: segments are no clusters of rows in any order."""
+        """Raise UnknownPriorError: rows in order have no prior on partitions of rows in any order."""
         raise UnknownPriorError(
-            f"{self._name} numbers segments, of which the prior number is one more than the changes, for each "
-            "sequence: use draws from pm.sample_prior_predictive"
+            f"the rows of {self._name} come in order, and the prior of the number of clusters has no closed form: "
+            "use draws from pm.sample_prior_predictive"
         )
 
 

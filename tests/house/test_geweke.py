@@ -16,6 +16,8 @@ from pymc.step_methods import CompoundStep
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import FAMILIES
 from pymc_dpgmm.partitions.draws import draw_labels
+from pymc_dpgmm.partitions.hidden_states import draw_hidden
+from pymc_dpgmm.partitions.segments import sequences_of
 
 N = 12
 N_TUNE, N_DRAWS, N_PRIOR = 1_500, 12_000, 200_000
@@ -270,6 +272,36 @@ class Segments:
         return [*shared, *of_labels(drawn["y_labels"]), data.mean(axis=1), np.log(data.var(axis=1))]
 
 
+class Hidden:
+    """Reals in two sequences with hidden states, random concentrations and a random base measure."""
+
+    sequence = np.repeat([0, 1], [8, 4])
+
+    def model(self):
+        with pm.Model() as model:
+            alpha, gamma, kappa = (pm.Gamma(name, 2.0, 1.0) for name in ("alpha", "gamma", "kappa"))
+            mu, b = pm.Normal("mu", 0.5, 1.0), pm.Gamma("b", 5.0, 5.0)
+            base, rows = dp.NormalInverseGamma(mu, 0.5, 4.0, b), pm.Data("data", np.zeros(N))
+            dp.HDPHMM("y", alpha, gamma, base, kappa=kappa, observed=rows, sequence=self.sequence)
+        return model
+
+    def prior(self, rng, n):
+        drawn = {name: rng.gamma(2.0, size=n) for name in ("alpha", "gamma", "kappa")}
+        drawn |= {"mu": rng.normal(0.5, size=n), "b": rng.gamma(5.0, size=n) / 5.0}
+        concentrations = zip(drawn["alpha"], drawn["gamma"], drawn["kappa"], strict=True)
+        sequences = sequences_of(self.sequence)
+        both = np.array([draw_hidden(rng, *own, sequences) for own in concentrations])
+        drawn["y_labels"], drawn["y_openers"] = both[:, 0], both[:, 1]
+        return drawn, nig_rows(rng, drawn["y_labels"], drawn["mu"], 0.5, 4.0, drawn["b"])
+
+    data = Segments.data
+
+    def moments(self, drawn, data):
+        shared = [np.log(drawn[name]) for name in ("alpha", "gamma", "kappa", "b")]
+        shared += [drawn["mu"], drawn["mu"] ** 2, *((drawn["y_openers"] == does).sum(axis=1) for does in (0, 1))]
+        return [*shared, *of_labels(drawn["y_labels"]), data.mean(axis=1), np.log(data.var(axis=1))]
+
+
 def of_labels(labels):
     sizes = (labels[:, :, None] == np.arange(N)).sum(axis=1)
     return [np.sum(sizes > 0, axis=1), np.sum(sizes**2, axis=1), labels[:, 0] == labels[:, 1]]
@@ -319,7 +351,7 @@ def z_scores(case, n_draws):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
-    [Observed(), Latent(), LatentPairs(), Grouped(True), Grouped(False), Process(), Segments()],
+    [Observed(), Latent(), LatentPairs(), Grouped(True), Grouped(False), Process(), Segments(), Hidden()],
     ids=lambda c: type(c).__name__,
 )
 def test_successive_draws_have_the_prior_for_their_distribution(case):

@@ -35,6 +35,7 @@ ROOMS = [
     "sampler.hamiltonian",
     "sampler.topics",
     "sampler.segments",
+    "sampler.hidden_states",
     "sampler.tuning",
     "sampler.atoms",
     "chunked",

@@ -170,7 +170,7 @@ def test_prior_draws_have_as_many_changes(fit):
         prior = pm.sample_prior_predictive(4_000, random_seed=1)
     changes = prior["prior"]["y_n_clusters"].to_numpy() - 2
     assert changes.mean() == pytest.approx(5 * 2.0 / 7.0, abs=0.1)
-    with pytest.raises(Exception, match="not supported for change points"):
+    with pytest.raises(Exception, match="not supported for rows in order"):
         dp.log_likelihood(fit[1], "y", model=model)
 
 

@@ -125,6 +125,12 @@ def segments():
     dp.ChangePoints("y", pm.Beta("p", 1.0, 9.0), base(), observed=ROWS[:, 0], sequence=GROUP)
 
 
+def hidden_states():
+    """Rows in order, each of whose states depends on the one before."""
+    gamma, kappa = pm.Gamma("gamma", 2.0, 1.0), pm.Gamma("kappa", 2.0, 1.0)
+    dp.HDPHMM("y", _alpha(), gamma, base(), kappa=kappa, observed=ROWS[:, 0], sequence=GROUP)
+
+
 def components():
     """A random number of components."""
     dp.FiniteMixture("y", 1.0, 1 + pm.Poisson("k", 1.0), base(), observed=ROWS[:, 0])
@@ -150,6 +156,7 @@ KINDS = {
         learnt_scale,
         dependents,
         segments,
+        hidden_states,
         components,
     )
 }

@@ -319,7 +319,7 @@ def test_what_is_no_table_is_refused():
 # Rows and their names.
 
 # Functions whose arguments are matched in the default suite; others share their code.
-MATCHED_BY_DEFAULT = "ChangePoints", "DPMixture", "CollapsedMixture", "CRP", "HDPMixture"
+MATCHED_BY_DEFAULT = "ChangePoints", "DPMixture", "CollapsedMixture", "CRP", "HDPHMM", "HDPMixture"
 NAMES = pd.Index([f"r{i}" for i in range(N)])
 ORDER = np.random.default_rng(8).permutation(N)
 TRIALS = np.full(N, 9)
@@ -334,6 +334,7 @@ def mixture(frame=REAL["u"], function=dp.DPMixture, base=None, **arguments):
         dp.PYMixture: (1.0, 0.2),
         dp.FiniteMixture: (1.0, 4),
         dp.ChangePoints: (0.2,),
+        dp.HDPHMM: (1.0, 1.0),
     }
     function("y", *own.get(function, (1.0,)), base, observed=frame.set_axis(NAMES), **arguments)
 
@@ -373,11 +374,14 @@ for own in (dp.HDPMixture, dp.FiniteMixture):
         lambda v, own=own: mixture(function=own, base=NORMAL, group=v),
         UNITS,
     )
-for key, value in {"sequence": UNITS, "order": 1.5 * np.arange(N), "offset": np.arange(N) / 3}.items():
-    ROW_ARGUMENTS["ChangePoints", key] = (
-        lambda v, key=key: mixture(function=dp.ChangePoints, base=NORMAL, **{key: v}),
-        value,
-    )
+for own in (dp.ChangePoints, dp.HDPHMM):
+    also = {"initval": LABELS} if own is dp.HDPHMM else {}
+    of_order = {"sequence": UNITS, "order": 1.5 * np.arange(N), "offset": np.arange(N) / 3}
+    for key, value in (of_order | also).items():
+        ROW_ARGUMENTS[own.__name__, key] = (
+            lambda v, own=own, key=key: mixture(function=own, base=NORMAL, **{key: v}),
+            value,
+        )
 for name, build in (PRIORS | {"DirichletProcess": process}).items():
     for key, value in {"known_labels": KNOWN, "must_link": KNOWN, "initval": LABELS % 4}.items():
         ROW_ARGUMENTS[name, key] = (lambda v, build=build, key=key: build(key, v), value)
@@ -473,6 +477,7 @@ AFTERWARDS = {
     "dependence": {"group"},
     "relevance": {"group"},
     "plot_changes": {"sequence"},
+    "plot_states": {"sequence"},
     "plot_relevance": {"group"},
     "functional": {"given", "group"},
     "held_out_log_likelihood": {"observed", "group", "reference"},
@@ -492,7 +497,9 @@ def test_no_argument_with_rows_is_forgotten():
             is_table = key == "observed" and name not in AFTERWARDS
             assert covered or is_table or key in NO_ROWS or (name, key) in [
                 ("HDPMixture", "unit"), ("HDPMixture", "known_labels"), ("HDPMixture", "must_link"),
-                *(("ChangePoints", refused) for refused in ("unit", "known_labels", "must_link", "initval")),
+                *(("ChangePoints", refused) for refused in ("unit", "known_labels", "must_link")),
+                *(("HDPHMM", refused) for refused in ("unit", "known_labels", "must_link")),
+                ("ChangePoints", "initval"),
                 ("LDA", "initval"), ("SplitMerge", "others"), ("predict", "x"), ("SharedCovariance", "covariance"),
             ], (name, key)  # fmt: skip
 

@@ -15,10 +15,11 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dpgmm.integration.internals.pymc_internals import SamplerWarning, WarningType
-from pymc_dpgmm.integration.steps.grouped import is_openers
 from pymc_dpgmm.integration.steps.statistics import OF_CHAINS_ALONE
 from pymc_dpgmm.integration.variables import LabelsRV
 from pymc_dpgmm.integration.variables.chunked_partition import chunked_names
+from pymc_dpgmm.integration.variables.grouped_labels import OpenersRV
+from pymc_dpgmm.integration.variables.hidden_labels import HiddenOpenersRV
 from pymc_dpgmm.integration.variables.records import dataset_of
 from pymc_dpgmm.native.compiled import logger
 from pymc_dpgmm.native.interrupts import imported
@@ -58,7 +59,8 @@ def checked_without_labels(check: Callable[..., list[Any]]) -> Callable[..., lis
     """Return PyMC's convergence check, with statistics of the partitions in place of labels."""
 
     def check_convergence(idata: Any, model: pm.Model) -> list[Any]:
-        labels = [rv.name for rv in model.free_RVs if isinstance(rv.owner.op, LabelsRV) or is_openers(rv)]
+        of_labels = LabelsRV, OpenersRV, HiddenOpenersRV
+        labels = [rv.name for rv in model.free_RVs if isinstance(rv.owner.op, of_labels)]
         in_chunks = chunked_names(model)
         if not (labels or in_chunks) or "posterior" not in idata.children:
             return check(idata, model)

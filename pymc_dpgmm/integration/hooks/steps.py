@@ -8,6 +8,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_dpgmm.integration.steps.assignment import assigned, drawn_with_labels, moves_continuous
 from pymc_dpgmm.integration.steps.compilation import begin_to_compile
+from pymc_dpgmm.integration.steps.hidden_states import HiddenStatesStep, governing_states
 from pymc_dpgmm.integration.steps.mixture_steps import DPMixtureStep
 from pymc_dpgmm.integration.steps.segments import ChangePointsStep, governing_changes
 from pymc_dpgmm.native.compiled import logger
@@ -33,7 +34,7 @@ def assigned_with_labels(function: Callable[..., Any]) -> Callable[..., Any]:
     def instantiate_steppers(
         model: pm.Model, steps: Any, selected_steps: Any, *, step_kwargs: Any = None, **others: Any
     ) -> Any:
-        selected_steps = _with_changes(model, selected_steps)
+        selected_steps = _with_priors(model, selected_steps)
         if selected_steps.get(DPMixtureStep) or drawn_with_labels(model):
             options = dict(step_kwargs or {})
             chosen = dict(options.get(DPMixtureStep.name) or {})
@@ -53,17 +54,19 @@ def assigned_with_labels(function: Callable[..., Any]) -> Callable[..., Any]:
     return instantiate_steppers
 
 
-def _with_changes(model: pm.Model, selected: Mapping[Any, Sequence[Variable]]) -> Mapping[Any, Sequence[Variable]]:
-    """Return steps in which probabilities of changes are drawn with the change points."""
-    if not selected.get(ChangePointsStep):
-        return selected
-    governing = {
-        model.rvs_to_values[rv]
-        for labels, of_labels in governing_changes(model).items()
-        if model.rvs_to_values[labels] in selected[ChangePointsStep]
-        for rv in of_labels
-    }
-    taken = [value for value in selected.get(pm.NUTS, ()) if value in governing]
-    steps = dict(selected) | {ChangePointsStep: [*selected[ChangePointsStep], *taken]}
-    steps[pm.NUTS] = [value for value in selected.get(pm.NUTS, ()) if value not in governing]
-    return {step: values for step, values in steps.items() if values}
+def _with_priors(model: pm.Model, selected: Mapping[Any, Sequence[Variable]]) -> Mapping[Any, Sequence[Variable]]:
+    """Return steps in which what governs nothing but the prior of rows in order is drawn with their labels."""
+    for step, by_labels in ((ChangePointsStep, governing_changes), (HiddenStatesStep, governing_states)):
+        if not selected.get(step):
+            continue
+        governing = {
+            model.rvs_to_values[rv]
+            for labels, of_labels in by_labels(model).items()
+            if model.rvs_to_values[labels] in selected[step]
+            for rv in of_labels
+        }
+        taken = [value for value in selected.get(pm.NUTS, ()) if value in governing]
+        steps = dict(selected) | {step: [*selected[step], *taken]}
+        steps[pm.NUTS] = [value for value in selected.get(pm.NUTS, ()) if value not in governing]
+        selected = {step: values for step, values in steps.items() if values}
+    return selected

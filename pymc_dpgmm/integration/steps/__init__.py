@@ -15,6 +15,7 @@ the bases of atoms (``AtomsPart``), widths, and what Hamiltonian moves learn.
 from pymc_dpgmm.integration.steps.atoms import DirichletProcessStep
 from pymc_dpgmm.integration.steps.components import ComponentsGibbs
 from pymc_dpgmm.integration.steps.concentration import ConcentrationGibbs
+from pymc_dpgmm.integration.steps.hidden_states import HiddenStatesStep
 from pymc_dpgmm.integration.steps.mixture_steps import CollapsedGibbs, DPMixtureStep, SplitMerge
 from pymc_dpgmm.integration.steps.segments import ChangePointsStep
 
@@ -25,5 +26,6 @@ __all__ = [
     "ConcentrationGibbs",
     "DPMixtureStep",
     "DirichletProcessStep",
+    "HiddenStatesStep",
     "SplitMerge",
 ]

@@ -9,7 +9,6 @@ import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
 
-from pymc_dpgmm.integration.internals.direct import DirectFunction
 from pymc_dpgmm.integration.internals.pymc_internals import (
     Competence,
     StepMethodState,
@@ -19,13 +18,11 @@ from pymc_dpgmm.integration.internals.pymc_internals import (
 from pymc_dpgmm.integration.steps.hyperparameters import governing
 from pymc_dpgmm.integration.steps.partition_step import PartitionStep
 from pymc_dpgmm.integration.steps.points import PointFunction
+from pymc_dpgmm.integration.steps.prior_slices import PriorSlices
 from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, of_partition
 from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared
-from pymc_dpgmm.integration.variables.models import values_behind
 from pymc_dpgmm.integration.variables.segment_labels import is_segments, sequences_in
-from pymc_dpgmm.native.array_calls import PythonCall
 from pymc_dpgmm.native.compiled import compiling
-from pymc_dpgmm.sampler.hyperparameters.coordinate_slices import CoordinateSlices
 from pymc_dpgmm.sampler.segments.filtering import SegmentFilter
 from pymc_dpgmm.sampler.state.state import State
 
@@ -38,82 +35,6 @@ class ChangePointsStepState(StepMethodState):
 
     tune: bool
     widths: dict[str, Any]
-
-
-class ChangeProbability:
-    """The probability of a change, with the variables that govern nothing else, drawn by slices.
-
-    Their density is that of their priors and the marginal likelihood of the rows, summed over all segmentations,
-    so that they do not follow the segments of the last draw. Where something else depends on the segments, it is
-    that of their priors and of the number of changes.
-
-    Parameters
-    ----------
-    model : pm.Model
-    probability : variable or number
-    rows : SegmentFilter
-        Of the rows that may change.
-    values : sequence of variables
-        Value variables, all of them continuous.
-    compile_kwargs : dict, optional
-    """
-
-    def __init__(
-        self,
-        model: pm.Model,
-        probability: Variable,
-        rows: SegmentFilter,
-        values: Sequence[Variable],
-        compile_kwargs: Any,
-    ) -> None:
-        self.names, self._filter = [value.name for value in values], rows
-        rvs = [model.values_to_rvs[value] for value in values]
-        expressions = [model.logp(vars=rvs), *model.replace_rvs_by_values([probability])]
-        inputs = values_behind(model, expressions)
-        self._inputs = [value.name for value in inputs]
-        self._function = DirectFunction(inputs, expressions, **(compile_kwargs or {}))
-        self._dtypes = [value.dtype for value in inputs]
-        start = model.initial_point(random_seed=0)
-        self._arguments = [np.array(start[name], dtype=np.float64, order="C") for name in self._inputs]
-        self._slices: CoordinateSlices | None = None
-        self._given: tuple[int, int] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Addresses belong to one process.
-        return {**self.__dict__, "_slices": None}
-
-    def draw(
-        self,
-        rng: np.random.Generator,
-        point: dict[str, np.ndarray],
-        widths: dict[str, np.ndarray],
-        tuning: bool,
-        given: tuple[int, int] | None = None,
-    ) -> None:
-        """Draw the variables in a point, one coordinate after the other. The filter has the rows.
-
-        ``given`` are the numbers of changes and of neighbours, where it is these that count.
-        """
-        self._given = given
-        for own, name in zip(self._arguments, self._inputs, strict=True):
-            own[...] = point[name]
-        if self._slices is None:
-            kinds = [(array.dtype, array.ndim) for array in self._arguments]
-            self._slices = CoordinateSlices(PythonCall(self._log_density, kinds), [np.empty(1)], 0)
-        drawn = [self._arguments[self._inputs.index(name)] for name in self.names]
-        own_widths = [widths.setdefault(name, np.ones(np.shape(point[name]))) for name in self.names]
-        if self._slices.draw(rng, self._arguments, drawn, own_widths, tuning) is None:
-            raise RuntimeError(f"the log density of {', '.join(self.names)} could not be computed")
-        for name, array in zip(self.names, drawn, strict=True):
-            point[name] = array.astype(np.asarray(point[name]).dtype)
-
-    def _log_density(self, *arrays: np.ndarray) -> list[np.ndarray]:
-        typed = [array.astype(t, copy=False) for array, t in zip(arrays, self._dtypes, strict=True)]
-        prior, p = (float(value) for value in self._function(*typed))
-        if not (0.0 < p < 1.0 and -np.inf < prior < np.inf):
-            return [np.array(-np.inf)]
-        of_rows = self._filter.log_marginal_at(p) if self._given is None else log_changes(p, *self._given)
-        return [np.array(prior + of_rows)]
 
 
 class SegmentsTarget(LabelsTarget):
@@ -201,8 +122,9 @@ class ChangePointsStep(PartitionStep):
         self._probabilities = []
         for target, rv in zip(targets, labels, strict=True):
             values = [model.rvs_to_values[own] for own in by_labels[rv] if own in given]
-            of_target = target.probability, target.filter, values
-            self._probabilities.append(ChangeProbability(model, *of_target, compile_kwargs) if values else None)
+            self._probabilities.append(
+                PriorSlices(model, [target.probability], values, compile_kwargs) if values else None
+            )
         self._watch([target.dependents for target in targets if target.dependents is not None])
         self.prepared: list[Prepared | None] = [None] * len(self.targets)
         self.widths: dict[str, np.ndarray] = {}
@@ -249,8 +171,16 @@ class ChangePointsStep(PartitionStep):
                 target.filter.take(state, p)
             probability, rest = self._probabilities[position], target.rest(point, state)
             if probability is not None:
+                # Summed over all segmentations, where nothing else depends on the segments, so that p does not
+                # follow those of the last draw.
                 given = None if rest is None else (target.n_changes(state), target.n_neighbours)
-                probability.draw(self.rng, point, self.widths, self.tune, given)
+
+                def log_density(p: float, target: SegmentsTarget = target, given: Any = given) -> float:
+                    if not 0.0 < p < 1.0:
+                        return -math.inf
+                    return target.filter.log_marginal_at(p) if given is None else log_changes(p, *given)
+
+                probability.draw(self.rng, point, self.widths, self.tune, log_density)
                 p = target.p_at(point)
                 assert p is not None
             labels = target.filter.draw(self.rng, p)

@@ -1,26 +1,19 @@
 """Random variables for the numbers of segments: labels of rows in order that change between some neighbours."""
 
-import contextlib
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 
 from pymc_dpgmm.integration.variables.lengths import note_lengths
 from pymc_dpgmm.integration.variables.models import value_of
 from pymc_dpgmm.integration.variables.operations import LabelsRV
+from pymc_dpgmm.integration.variables.ordered_rows import ordered_rows
 from pymc_dpgmm.integration.variables.partition_arguments import checked_scalar, dtype_of_labels
-from pymc_dpgmm.integration.variables.records import add_record, numbers, stored
-from pymc_dpgmm.native.compiled import logger
-from pymc_dpgmm.partitions.segments import Sequences, sequences_of
+from pymc_dpgmm.integration.variables.records import add_record, stored
+from pymc_dpgmm.partitions.segments import Sequences
 from pymc_dpgmm.tables.checks import is_variable
-from pymc_dpgmm.tables.names import as_plain
-from pymc_dpgmm.tables.reading import factorized
-
-# Steps of the order that are more times longer than the median one are told of.
-LONG_STEP = 1.5
 
 
 class SegmentsRV(LabelsRV):
@@ -109,64 +102,16 @@ def add_segment_labels(
         raise ValueError(f"p must lie in (0, 1), the probability of a change between neighbours, got {p}")
     # Rows of pm.Data may change, but not how many there are.
     n = int(value_of(n)) if is_variable(n) else int(n)
-    codes, names = np.zeros(n, dtype=np.int64), np.array([0])
-    if sequence is not None:
-        codes, names = factorized("sequence", _checked_entries("sequence", sequence, n))
-    order = None if order is None else _checked_order(order, n)
-    sequences = sequences_of(codes.astype(np.int64), order)
+    ordered = ordered_rows(n, sequence, order)
     if order is not None:
-        _tell_of_gaps(sequences, order)
-    labels = Segments(name, p, *sequences, dims=dims)
-    note_lengths(labels, {"sequence": codes})
+        ordered.tell_of_gaps("Between each two a change has the same probability.")
+    labels = Segments(name, p, *ordered.sequences, dims=dims)
+    note_lengths(labels, {"sequence": ordered.codes})
     content = {
         "prior": labels.owner.op.name,
         "parameters": {"p": stored(model, p, f"{name}_p")},
         "is_constrained": False,
-        "rows": numbers(sequences.rows),
-        "starts": numbers(sequences.starts),
-        "sequences": [as_plain(own) for own in names],
-        "order": None if order is None else numbers(order),
+        **ordered.record,
     }
     add_record(model, name, content)
     return labels
-
-
-def _checked_entries(what: str, values: Any, n: int) -> np.ndarray:
-    if is_variable(values):
-        raise TypeError(f"{what} must be an array, not a variable or pm.Data")
-    values = np.asarray(values)
-    if values.shape != (n,):
-        raise ValueError(f"{what} must have one entry for each row, shape ({n},), got {values.shape}")
-    return values
-
-
-def _checked_order(order: Any, n: int) -> np.ndarray:
-    """Return the places of rows: numbers or dates."""
-    values = _checked_entries("order", order, n)
-    if values.dtype.kind in "OU":
-        with contextlib.suppress(TypeError, ValueError):
-            # Times of several zones are compared as they are in one of them.
-            values = pd.to_datetime(pd.Series(values), format="ISO8601", utc=True).dt.tz_localize(None).to_numpy()
-    if values.dtype.kind not in "iufMm":
-        raise TypeError(
-            "order must be numbers or dates, by which rows come one after the other, got entries such as "
-            f"{values[0]!r}: text becomes dates by pd.to_datetime, periods by .start_time, and other categories "
-            "numbers by their codes"
-        )
-    return values
-
-
-def _tell_of_gaps(sequences: Sequences, order: np.ndarray) -> None:
-    """Log where neighbours are farther apart than most: a change is as probable there as elsewhere."""
-    steps = np.diff(order[sequences.rows])[sequences.may_change[1:]]
-    if len(steps) == 0:
-        return
-    n_long = int(np.sum(steps > LONG_STEP * np.median(steps)))
-    if n_long:
-        logger.info(
-            "%d of %d steps of order are longer than %g times the median one. Neighbours in order are neighbours, "
-            "however far apart: between each two a change has the same probability.",
-            n_long,
-            len(steps),
-            LONG_STEP,
-        )

@@ -142,6 +142,94 @@ class SegmentSeats(NamedTuple):
         return max(int(self.seat(rng, m).max(initial=-1)) - self.n_segments + 1, 0)
 
 
+class HiddenSeats:
+    """Of rows that come after a sequence of hidden states: posterior of the transitions from its last state.
+
+    Parameters
+    ----------
+    last : int
+        The last state of the sequence; -1 for a new sequence, whose first state is drawn from the weights of first
+        states.
+    counts : (K + 1, K) array
+        How often each state has followed each, first those that sequences begin with.
+    tables : (K,) array
+        How many rows have opened each state.
+    alpha, gamma, kappa : float
+        Concentrations.
+    """
+
+    def __init__(
+        self, last: int, counts: np.ndarray, tables: np.ndarray, alpha: float, gamma: float, kappa: float
+    ) -> None:
+        self.last, self.counts, self.tables = last, counts, tables
+        self.alpha, self.gamma, self.kappa = alpha, gamma, kappa
+
+    @property
+    def names(self) -> None:
+        """States have no names."""
+
+    def _weights(self, shares: np.ndarray) -> np.ndarray:
+        """Return Dirichlet parameters of transitions from each state, first from none: (K + 1, len(shares))."""
+        found = self.alpha * np.tile(shares, (len(self.counts), 1))
+        found[:, : self.counts.shape[1]] += self.counts
+        found[1:][np.diag_indices(len(self.counts) - 1)] += self.kappa
+        return found
+
+    def probabilities(self) -> np.ndarray:
+        """Return the predictive probabilities of the next state, shared weights integrated out: (K + 1,)."""
+        weights = self._weights(np.append(self.tables, self.gamma) / (self.tables.sum() + self.gamma))
+        return np.asarray(weights[self.last + 1] / weights[self.last + 1].sum())
+
+    def draw_shares(self, rng: np.random.Generator) -> np.ndarray:
+        """Draw the shared weights of the states, and of all others together: (K + 1,)."""
+        return _dirichlet(rng, np.append(self.tables, self.gamma))
+
+    def draw_transitions(self, rng: np.random.Generator) -> np.ndarray:
+        """Draw all transitions: (K + 1, K + 1), first those of first states; last those to any other state."""
+        return np.array([_dirichlet(rng, own) for own in self._weights(self.draw_shares(rng))])
+
+    def draw(self, rng: np.random.Generator) -> np.ndarray:
+        """Draw the probabilities of the next state, those of states without rows added up: (K + 1,)."""
+        return _dirichlet(rng, self._weights(self.draw_shares(rng))[self.last + 1])
+
+    def draw_of_new(self, rng: np.random.Generator) -> np.ndarray:
+        """Draw the probabilities of the next state: (K + J,)."""
+        *known, rest = self.draw_shares(rng)
+        process = chinese_restaurant(self.gamma)
+        assert process is not None
+        shares = np.append(known, draw_new_weights(rng, process, len(known), float(rest), SMALLEST, MOST))
+        return _dirichlet(rng, self._weights(shares)[self.last + 1])
+
+    def draw_all(self, rng: np.random.Generator) -> np.ndarray:
+        """Draw the same: (1, K + J)."""
+        return self.draw_of_new(rng)[None, :]
+
+    def seat(self, rng: np.random.Generator, m: int) -> np.ndarray:
+        """Draw the states of the next m rows, one after the other, given drawn shared weights."""
+        *shares, rest = self.draw_shares(rng).tolist()
+        # What has followed each state, and the weights of all states; new ones get theirs when they are met.
+        followed = {j - 1: row.astype(float).tolist() for j, row in enumerate(self.counts)}
+        states, before = np.empty(m, dtype=np.int64), self.last
+        for i in range(m):
+            own = followed.setdefault(before, [])
+            own += [0.0] * (len(shares) - len(own))
+            weights = self.alpha * np.append(shares, rest) + np.append(own, 0.0)
+            if before >= 0:
+                weights[before] += self.kappa
+            state = int(rng.choice(len(weights), p=weights / weights.sum()))
+            if state == len(shares):
+                shares.append(rest * rng.beta(1.0, self.gamma))
+                rest -= shares[-1]
+                own.append(0.0)
+            own[state] += 1.0
+            states[i] = before = state
+        return states
+
+    def count_new(self, rng: np.random.Generator, m: int) -> int:
+        """Draw how many states without rows the next m rows are in."""
+        return max(int(self.seat(rng, m).max(initial=-1)) - len(self.tables) + 1, 0)
+
+
 class GroupedSeats:
     """Posterior of weights for rows in groups, given a partition and the posterior of the clusters' shares.
 

@@ -13,6 +13,7 @@ from pymc_dpgmm.posterior.plots.partitions import (
 )
 from pymc_dpgmm.posterior.plots.predictions import plot_predict
 from pymc_dpgmm.posterior.plots.relevance import plot_relevance
+from pymc_dpgmm.posterior.plots.states import plot_states, plot_transitions
 
 __all__ = [
     "plot_chains",
@@ -27,5 +28,7 @@ __all__ = [
     "plot_relevance",
     "plot_sensitivity",
     "plot_sizes",
+    "plot_states",
     "plot_topics",
+    "plot_transitions",
 ]

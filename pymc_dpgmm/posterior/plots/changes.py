@@ -6,9 +6,10 @@ import numpy as np
 import pymc as pm
 
 from pymc_dpgmm.posterior.arrays.predictions import tails
-from pymc_dpgmm.posterior.change_points import DrawnSegments, change_points
+from pymc_dpgmm.posterior.change_points import change_points
 from pymc_dpgmm.posterior.component_draws import row_parameters
 from pymc_dpgmm.posterior.draws import checked_level
+from pymc_dpgmm.posterior.ordered_rows import DrawnOrder
 from pymc_dpgmm.posterior.plots.figures import COLORS, GREY, pyplot
 from pymc_dpgmm.posterior.reading import read_draws
 from pymc_dpgmm.tables.checks import listed
@@ -67,7 +68,7 @@ def plot_changes(
     >>> figure = dp.plot_changes(idata, "y", random_seed=1)
     """
     plt, probability = pyplot(), checked_level(probability)
-    segments = DrawnSegments.of(idata, name)
+    segments = DrawnOrder.of(idata, name)
     found = change_points(idata, name, probability=probability)
     rows = segments.rows_of(sequence)
     view, (j, *others) = read_draws(idata, name, model).view_and_columns(None if column is None else [column])
@@ -75,11 +76,7 @@ def plot_changes(
         raise ValueError(f"name one of the columns with column=: {listed(view.columns_as_text)}")
     parameters = row_parameters(idata, view.name, random_seed=random_seed, model=model)
     level = next((parameters[key] for key in ("mean", "rate", "probability") if key in parameters), None)
-    x, along = np.arange(len(rows)), "row, in order"
-    if segments.order is not None:
-        x, along = segments.order[rows], "order"
-        if x.dtype.kind == "m":
-            x, along = x / np.timedelta64(1, "D"), "order, in days"
+    x, along = segments.along(rows)
     figure, (above, below) = plt.subplots(2, 1, figsize=(8, 5), sharex=True, height_ratios=(3, 1))
     data = np.asarray(view.stored, dtype=np.float64).reshape(segments.drawn.n, -1)[rows, j]
     above.plot(x, data, ".", color=GREY, ms=4)

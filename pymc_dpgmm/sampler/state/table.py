@@ -257,7 +257,7 @@ class Table(Memory, block=VIEW):
         Rows can change now: the family for wide data is given up, and the caller gathers clusters anew.
         """
         if self.is_wide:
-            self._narrow()
+            self.narrow()
         self.absent = np.ascontiguousarray(absent, dtype=np.uint8)
         self._prepare_all()
 
@@ -269,7 +269,7 @@ class Table(Memory, block=VIEW):
     def make_own_rows(self) -> None:
         """Get ready for other rows: the family for wide data is given up, and the caller gathers clusters anew."""
         if self.is_wide:
-            self._narrow()
+            self.narrow()
         self.rows = self.rows.copy()
         self._subtracted = self.values - self.rows
         self._prepare_all()
@@ -317,7 +317,7 @@ class Table(Memory, block=VIEW):
         _weigh_alone(self.address, address_of(every), n, slot, slot + 8, address_of(found))
         return found
 
-    def _narrow(self) -> None:
+    def narrow(self) -> None:
         """Replace the family for wide data by the one that serves any; clusters have to be gathered anew."""
         self.family = self.base_family
         self._lay_out(self.params)

@@ -1,0 +1,284 @@
+"""Draws of hidden states beside an enumeration of all their partitions, for each kind of move and all together."""
+
+import functools
+import itertools
+import math
+
+import exact
+import numpy as np
+import pytest
+from family_cases import CASES, with_further_slow
+from scipy.stats import chi2
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.families import View
+from pymc_dpgmm.partitions.hidden_states import (
+    OPENS,
+    count_hidden,
+    density_of_transitions,
+    draw_hidden,
+    draw_openers_of,
+    log_hidden,
+    transition_counts,
+)
+from pymc_dpgmm.partitions.labels import named_by_appearance
+from pymc_dpgmm.partitions.segments import sequences_of
+from pymc_dpgmm.sampler.hidden_states import hidden_states, scans, splits
+from pymc_dpgmm.sampler.hidden_states.hidden_states import HiddenStates
+from pymc_dpgmm.sampler.hidden_states.splits import split_or_merge
+from pymc_dpgmm.sampler.state.state import State
+
+# Six rows in two sequences, in an order of their own.
+SEQUENCES = sequences_of(np.array([0, 0, 1, 0, 1, 0]), np.array([3.0, 1.0, 2.0, 2.0, 5.0, 9.0]))
+ALPHA, GAMMA, KAPPA = 1.3, 0.8, 1.7
+N = len(SEQUENCES.rows)
+PARTITIONS = exact.partitions(N)
+
+
+def log_prior_of(labels, sequences=SEQUENCES, kappa=KAPPA):
+    """Summed over all openers."""
+    found = -math.inf
+    for openers in itertools.product(range(3), repeat=len(labels)):
+        counts = count_hidden(np.asarray(labels), np.array(openers), sequences)
+        found = np.logaddexp(found, log_hidden(counts, len(sequences.starts) - 1, ALPHA, GAMMA, kappa))
+    return found
+
+
+@functools.cache
+def log_priors(kappa):
+    return np.array([log_prior_of(labels, kappa=kappa) for labels in PARTITIONS])
+
+
+@pytest.fixture(params=[0.0, KAPPA], ids=["not sticky", "sticky"])
+def prior(request):
+    """Kappa, and log probabilities of all partitions."""
+    return request.param, log_priors(request.param)
+
+
+def simulated(rng, kappa):
+    """Labels by tables that have dishes, and dishes by a stick that is broken as far as needed."""
+    sticks, left, tables_after = [], 1.0, {}
+    labels = np.zeros(N, dtype=np.int64)
+    for start, stop in itertools.pairwise(SEQUENCES.starts):
+        before = -1
+        for i in SEQUENCES.rows[start:stop]:
+            tables, own = tables_after.setdefault(before, []), kappa if before >= 0 else 0.0
+            weights = np.array([size for size, _ in tables] + [ALPHA + own])
+            chosen = rng.choice(len(weights), p=weights / weights.sum())
+            if chosen < len(tables):
+                tables[chosen][0] += 1
+            elif rng.random() < own / (ALPHA + own):
+                tables.append([1, before])
+            else:
+                u, dish = rng.random(), 0
+                while u >= 0.0:
+                    if dish == len(sticks):
+                        part = left * rng.beta(1.0, GAMMA)
+                        sticks.append(part)
+                        left -= part
+                    u -= sticks[dish]
+                    dish += 1
+                tables.append([1, dish - 1])
+            labels[i] = before = tables[chosen][1]
+    return labels
+
+
+@pytest.mark.parametrize("draw", ["tables", "forwards"])
+def test_prior_beside_draws(draw, prior):
+    """The density of labels and openers is that of tables with dishes, and of the package's own draws."""
+    kappa, log_p = prior
+    rng = np.random.default_rng(3)
+    assert np.logaddexp.reduce(log_p) == pytest.approx(0.0, abs=1e-10)
+    drawn = [
+        simulated(rng, kappa) if draw == "tables" else draw_hidden(rng, ALPHA, GAMMA, kappa, SEQUENCES)[0]
+        for _ in range(20_000)
+    ]
+    labels = np.array([named_by_appearance(own)[0] for own in drawn])
+    exact.assert_matches(exact.codes(labels)[None], PARTITIONS, np.exp(log_p))
+
+
+def test_transitions_given_shared_weights_add_up_to_the_prior(prior):
+    """The integral over shared weights of states, by draws of sticks, is the prior."""
+    kappa, log_p = prior
+    rng, n_draws = np.random.default_rng(0), 10_000
+    chosen = [0, 5, 50, 120]
+    found = np.zeros((len(chosen), n_draws))
+    for place, at in enumerate(chosen):
+        labels = np.asarray(PARTITIONS[at])
+        n_states = labels.max() + 1
+        counts = transition_counts(labels[SEQUENCES.rows], SEQUENCES, n_states)
+        for draw in range(n_draws):
+            # Weights of states in the order in which they appear, each chosen with its own weight, are sticks.
+            parts = rng.beta(1.0, GAMMA, size=n_states)
+            shares = np.maximum(parts * np.cumprod(np.append(1.0, 1.0 - parts[:-1])), 1e-300)
+            # The density of sticks over that of p(labels, shares), gamma^K rest^(gamma - 1) / prod(shares).
+            rest = max(1.0 - shares.sum(), 1e-300)
+            log_sticks = n_states * np.log(GAMMA) + (GAMMA - 1.0) * np.log1p(-parts).sum()
+            log_sticks -= np.log(np.cumprod(np.append(1.0, 1.0 - parts[:-1]))).sum()
+            log_own = n_states * np.log(GAMMA) + (GAMMA - 1.0) * np.log(rest) - np.log(shares).sum()
+            found[place, draw] = log_own - log_sticks + density_of_transitions(counts, shares)(ALPHA, kappa)
+    weights = np.exp(found - log_p[chosen, None])
+    error = weights.std(axis=1) / np.sqrt(n_draws)
+    np.testing.assert_array_less(np.abs(weights.mean(axis=1) - 1.0), 4.5 * error)
+    assert error.max() < 0.1
+
+
+def test_openers_given_labels(prior):
+    kappa, _ = prior
+    labels = np.array([0, 0, 1, 0, 0, 1])
+    rng = np.random.default_rng(4)
+    all_openers = [
+        openers
+        for openers in itertools.product(range(3), repeat=N)
+        if len(count_hidden(labels, np.array(openers), SEQUENCES).tables)
+    ]
+    log_p = [
+        log_hidden(count_hidden(labels, np.array(own), SEQUENCES), 2, ALPHA, GAMMA, kappa) for own in all_openers
+    ]
+    p = exact.normalized(np.array(log_p))
+    n_draws = 4_000
+    found = [tuple(draw_openers_of(rng, labels, SEQUENCES, ALPHA, GAMMA, kappa)) for _ in range(n_draws)]
+    counts = np.array([found.count(own) for own in all_openers])
+    many = p * n_draws > 5.0
+    counts, expected = np.append(counts[many], counts[~many].sum()), np.append(p[many], p[~many].sum()) * n_draws
+    kept = expected > 0.0
+    statistic = np.sum((counts - expected)[kept] ** 2 / expected[kept])
+    assert counts.sum() == n_draws
+    assert chi2.sf(statistic, kept.sum() - 1) > 1e-4
+
+
+def view_of(case, n=N):
+    base, values, d, _ = CASES[case]
+    return View(base.family, base.numbers(d), np.asarray(values, dtype=np.float64)[:n])
+
+
+def state_of(views):
+    return State(views, np.zeros(len(views[0].values), dtype=np.int64))
+
+
+def log_evidence(views, rows):
+    own = state_of([view._replace(values=view.values[rows]) for view in views])
+    (slot,) = own.order[: own.n_clusters]
+    return sum(table.log_evidence(int(slot)) for table in own.tables)
+
+
+def posterior(views, log_p):
+    """Probabilities of all partitions."""
+    total = log_p.copy()
+    for at, labels in enumerate(np.asarray(PARTITIONS)):
+        for k in range(labels.max() + 1):
+            total[at] += log_evidence(views, np.flatnonzero(labels == k))
+    return exact.normalized(total)
+
+
+MOVES = {
+    "scans": lambda moves: moves.scan(N),
+    "sequences": lambda moves: moves.draw_sequences(),
+    "parts": lambda moves: moves.draw_part(),
+    "splits and merges": lambda moves: split_or_merge(moves),
+    "all": lambda moves: (moves.scan(2), moves.draw_sequences(), split_or_merge(moves)),
+}
+# Draws of each that are enough: some stand still for long.
+N_DRAWS = {"scans": 8_000, "sequences": 15_000, "parts": 15_000, "splits and merges": 8_000, "all": 5_000}
+
+
+def draws_of(views, kappa, move, n_draws, seed=1):
+    rng, state, moves = np.random.default_rng(seed), state_of(views), HiddenStates(SEQUENCES)
+    openers, labels = np.full(N, OPENS), np.empty((n_draws, N), dtype=np.int64)
+    moves.set_concentrations(ALPHA, GAMMA, kappa)
+    with np.errstate(all="ignore"):
+        for draw in range(n_draws):
+            moves.take(rng, state, openers)
+            move(moves)
+            openers, labels[draw] = moves.end(), state.labels()
+    return labels
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_moves_follow_the_posterior(move, prior):
+    kappa, log_p = prior
+    views = [view_of("nig-one-column")]
+    labels = draws_of(views, kappa, MOVES[move], N_DRAWS[move])
+    exact.assert_matches(exact.codes(labels)[None], PARTITIONS, posterior(views, log_p))
+
+
+@pytest.mark.parametrize("case", with_further_slow(CASES))
+def test_states_of_every_family(case):
+    """All moves together, for each family: states are drawn from their posterior."""
+    views = [view_of(case)]
+    labels = draws_of(views, KAPPA, MOVES["all"], 3_000)
+    exact.assert_matches(exact.codes(labels)[None], PARTITIONS, posterior(views, log_priors(KAPPA)))
+
+
+def test_views_with_gaps():
+    rows = np.array([[0.1, np.nan], [0.4, 1.0], [np.nan, np.nan], [5.0, 0.2], [4.4, np.nan], [5.2, 0.4]])
+    base = dp.NormalInverseGamma([0.0, 1.0], 0.3, 2.0, 0.5)
+    family = base.family.incomplete
+    views = [View(family, family.params(*base.numbers(2)), rows), view_of("poisson")]
+    labels = draws_of(views, KAPPA, MOVES["all"], 3_000)
+    exact.assert_matches(exact.codes(labels)[None], PARTITIONS, posterior(views, log_priors(KAPPA)))
+
+
+def mistaken_first(monkeypatch):
+    """The first row of a sequence follows the last one of the sequence before."""
+    real = splits.transition_counts
+
+    def wrong(codes, sequences, n_states):
+        return real(codes, sequences._replace(starts=sequences.starts[[0, -1]]), n_states)
+
+    monkeypatch.setattr(splits, "transition_counts", wrong)
+
+
+def mistaken_openers(monkeypatch):
+    """Rows that join count as rows that open."""
+    monkeypatch.setattr(hidden_states, "draw_openers", lambda rng, codes, *_: np.full(len(codes), OPENS))
+
+
+def mistaken_threshold(monkeypatch):
+    """A path is accepted whatever its least share."""
+    real = hidden_states.draw_paths
+
+    def wrong(next_double, state, first, last, within, densities, shares, n_states, *others):
+        equal = np.full(n_states, 0.5)
+        return real(next_double, state, first, last, within, densities, equal.ctypes.data, n_states, *others)
+
+    monkeypatch.setattr(hidden_states, "draw_paths", wrong)
+
+
+def mistaken_split(monkeypatch):
+    """The density of the part that a side takes is left out."""
+    monkeypatch.setattr(splits, "_log_beta_density", lambda *_: 0.0)
+
+
+MISTAKES = {
+    "the first row of a sequence": ("splits and merges", mistaken_first),
+    "table counts": ("scans", mistaken_openers),
+    "the threshold": ("sequences", mistaken_threshold),
+    "the part of a side": ("splits and merges", mistaken_split),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_seen(mistake, monkeypatch):
+    move, make = MISTAKES[mistake]
+    views = [view_of("nig-one-column")]
+    p = posterior(views, log_priors(KAPPA))
+    make(monkeypatch)
+    labels = draws_of(views, KAPPA, MOVES[move], N_DRAWS[move])
+    with pytest.raises(AssertionError):
+        exact.assert_matches(exact.codes(labels)[None], PARTITIONS, p)
+
+
+def test_many_states_find_room():
+    """A scan goes on where it has stopped for want of slots."""
+    rng = np.random.default_rng(0)
+    x = rng.permutation(60)[:, None] * 100.0
+    view = View(dp.NormalInverseGamma.family, dp.NormalInverseGamma(3_000.0, 1e-9, 50.0, 1.0).numbers(1), x)
+    state, moves = state_of([view]), HiddenStates(sequences_of(np.zeros(60, dtype=np.int64)))
+    moves.set_concentrations(50.0, 50.0, 0.0)
+    moves.take(rng, state, np.full(60, OPENS))
+    for _ in range(5):
+        moves.scan(60)
+    assert state.n_clusters > 50
+    scans.count_all(moves.address)
+    assert moves.counts.sum() == 60
