@@ -77,7 +77,7 @@ def model_of_counts(**others):
 @pytest.fixture(scope="module")
 def fit():
     model = model_of_counts()
-    return model, sample(model, 3_000, tune=300, chains=2, cores=1, random_seed=1)
+    return model, sample(model, 2_000, tune=100, chains=2, cores=1, random_seed=1)
 
 
 def test_states_and_concentrations_beside_quadrature(fit):
@@ -110,7 +110,7 @@ def test_states_that_others_depend_on():
     with model_of_counts() as model:
         same = pm.math.eq(model["y_labels"], model["y_labels"][0])
         pm.Potential("w", (same * weights).sum())
-    idata = sample(model, 2_500, tune=300, chains=2, cores=1, random_seed=1)
+    idata = sample(model, 1_500, tune=100, chains=2, cores=1, random_seed=1)
     p, _, _ = posterior_by_quadrature()
     p = p * np.exp(np.equal(PARTITIONS, PARTITIONS[:, :1]) @ weights)
     drawn = idata.posterior["y_labels"].to_numpy().astype(np.int64)
@@ -170,13 +170,13 @@ def test_probabilities_and_transitions(fit):
     labels, openers = (
         part.posterior[f"y_{key}"].to_numpy()[0, 0].astype(np.int64) for key in ("labels", "openers")
     )
-    drawn = xr_mean([dp.transitions(part, "y", labels, random_seed=seed) for seed in range(2_000)])
+    drawn = xr_mean([dp.transitions(part, "y", labels, random_seed=seed) for seed in range(400)])
     numbers = float(part.posterior["alpha"][0, 0]), 0.8, float(part.posterior["kappa"][0, 0])
     # The last row of sequence b is row 0.
     expected = next_states(labels, openers, numbers)
     state = labels[0]
-    np.testing.assert_allclose(drawn["transition"][0, 0, state], expected[:-1], atol=0.03)
-    np.testing.assert_allclose(drawn["new"][0, 0, state], expected[-1], atol=0.03)
+    np.testing.assert_allclose(drawn["transition"][0, 0, state], expected[:-1], atol=0.06)
+    np.testing.assert_allclose(drawn["new"][0, 0, state], expected[-1], atol=0.06)
     total = drawn["transition"].sum("next_state") + drawn["new"]
     np.testing.assert_allclose(total, 1.0)
     np.testing.assert_allclose(drawn["first"].sum("next_state"), 1.0, atol=0.6)
@@ -221,7 +221,7 @@ def test_densities_of_states_and_openers(fit):
 def test_prior_draws():
     """Draws of the model are those of tables that have dishes; openers are possible with their labels."""
     with model_of_counts():
-        drawn = pm.sample_prior_predictive(3_000, random_seed=1).prior
+        drawn = pm.sample_prior_predictive(1_000, random_seed=1).prior
     labels, openers = (drawn[f"y_{key}"].to_numpy()[0].astype(np.int64) for key in ("labels", "openers"))
     assert all(len(count_hidden(*own, SEQUENCES).tables) for own in zip(labels, openers, strict=True))
     p = np.exp(log_priors()).sum(axis=(1, 2))

@@ -32,9 +32,11 @@ from pymc_dpgmm.sampler.hidden_states.splits import split_or_merge
 
 MOVES = ("splits_tried", "splits", "merges_tried", "merges")
 STATISTICS: dict[str, Any] = OF_PARTITIONS | dict.fromkeys(MOVES, np.int64)
-# Rows that are scanned at a time, at most. Scans and draws of whole sequences take turns, ``N_SWEEPS`` times in a
-# draw of no more than ``FEW_ROWS``, and a split or merge is tried; more of them in tuning, which they pay for.
-MOST_SCANNED, FEW_ROWS, N_SWEEPS, N_SPLITS_IN_TUNING = 1_000, 2_000, 4, 10
+# Scans and draws of whole sequences take turns, ``N_SWEEPS`` times in a draw of no more than ``FEW_ROWS``. Each
+# time there are so many scans that about ``FEW_ROWS`` are drawn, ``MOST_SCANS`` at most, or there is one of
+# ``MOST_SCANNED`` rows: where states overlap, scans open and close small ones, and where they do not, only
+# sequences move. A split or merge is tried in a draw; more of them in tuning, which they pay for.
+FEW_ROWS, N_SWEEPS, MOST_SCANS, MOST_SCANNED, N_SPLITS_IN_TUNING = 2_000, 3, 10, 1_000, 10
 # Rows and parts of sequences whose states are proposed where other variables depend on them.
 N_ROWS_BESIDE, N_PARTS_BESIDE = 5, 5
 
@@ -199,8 +201,10 @@ class HiddenStatesStep(PartitionStep):
             self._draw_concentrations(position, target, point)
             rest = target.rest(point, state)
             if rest is None:
-                for _ in range(N_SWEEPS if state.n <= FEW_ROWS else 1):
-                    moves.scan(MOST_SCANNED)
+                few, n_scans = state.n <= FEW_ROWS, min(max(FEW_ROWS // state.n, 1), MOST_SCANS)
+                for _ in range(N_SWEEPS if few else 1):
+                    for _ in range(n_scans):
+                        moves.scan(state.n if few else MOST_SCANNED)
                     moves.draw_sequences()
                 for _ in range(N_SPLITS_IN_TUNING if self.tune else 1):
                     split_or_merge(moves)

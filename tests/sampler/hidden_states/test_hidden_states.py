@@ -91,7 +91,7 @@ def test_prior_beside_draws(draw, prior):
     assert np.logaddexp.reduce(log_p) == pytest.approx(0.0, abs=1e-10)
     drawn = [
         simulated(rng, kappa) if draw == "tables" else draw_hidden(rng, ALPHA, GAMMA, kappa, SEQUENCES)[0]
-        for _ in range(20_000)
+        for _ in range(10_000)
     ]
     labels = np.array([named_by_appearance(own)[0] for own in drawn])
     exact.assert_matches(exact.codes(labels)[None], PARTITIONS, np.exp(log_p))
@@ -100,7 +100,7 @@ def test_prior_beside_draws(draw, prior):
 def test_transitions_given_shared_weights_add_up_to_the_prior(prior):
     """The integral over shared weights of states, by draws of sticks, is the prior."""
     kappa, log_p = prior
-    rng, n_draws = np.random.default_rng(0), 10_000
+    rng, n_draws = np.random.default_rng(0), 4_000
     chosen = [0, 5, 50, 120]
     found = np.zeros((len(chosen), n_draws))
     for place, at in enumerate(chosen):
@@ -120,7 +120,7 @@ def test_transitions_given_shared_weights_add_up_to_the_prior(prior):
     weights = np.exp(found - log_p[chosen, None])
     error = weights.std(axis=1) / np.sqrt(n_draws)
     np.testing.assert_array_less(np.abs(weights.mean(axis=1) - 1.0), 4.5 * error)
-    assert error.max() < 0.1
+    assert error.max() < 0.2
 
 
 def test_openers_given_labels(prior):
@@ -136,7 +136,7 @@ def test_openers_given_labels(prior):
         log_hidden(count_hidden(labels, np.array(own), SEQUENCES), 2, ALPHA, GAMMA, kappa) for own in all_openers
     ]
     p = exact.normalized(np.array(log_p))
-    n_draws = 4_000
+    n_draws = 1_500
     found = [tuple(draw_openers_of(rng, labels, SEQUENCES, ALPHA, GAMMA, kappa)) for _ in range(n_draws)]
     counts = np.array([found.count(own) for own in all_openers])
     many = p * n_draws > 5.0
@@ -179,7 +179,7 @@ MOVES = {
     "all": lambda moves: (moves.scan(2), moves.draw_sequences(), split_or_merge(moves)),
 }
 # Draws of each that are enough: some stand still for long.
-N_DRAWS = {"scans": 8_000, "sequences": 15_000, "parts": 15_000, "splits and merges": 8_000, "all": 5_000}
+N_DRAWS = {"scans": 6_000, "sequences": 8_000, "parts": 8_000, "splits and merges": 4_000, "all": 3_000}
 
 
 def draws_of(views, kappa, move, n_draws, seed=1):
@@ -206,7 +206,7 @@ def test_moves_follow_the_posterior(move, prior):
 def test_states_of_every_family(case):
     """All moves together, for each family: states are drawn from their posterior."""
     views = [view_of(case)]
-    labels = draws_of(views, KAPPA, MOVES["all"], 3_000)
+    labels = draws_of(views, KAPPA, MOVES["all"], 1_500)
     exact.assert_matches(exact.codes(labels)[None], PARTITIONS, posterior(views, log_priors(KAPPA)))
 
 
@@ -264,7 +264,7 @@ def test_mistakes_are_seen(mistake, monkeypatch):
     views = [view_of("nig-one-column")]
     p = posterior(views, log_priors(KAPPA))
     make(monkeypatch)
-    labels = draws_of(views, KAPPA, MOVES[move], N_DRAWS[move])
+    labels = draws_of(views, KAPPA, MOVES[move], 3 * N_DRAWS[move])
     with pytest.raises(AssertionError):
         exact.assert_matches(exact.codes(labels)[None], PARTITIONS, p)
 
