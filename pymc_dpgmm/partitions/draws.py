@@ -257,3 +257,10 @@ def draw_start(rng: np.random.Generator, n: int, most: float = math.inf) -> np.n
     most = int(min(n, most, 50))
     n_labels = min(int(math.exp(rng.random() * math.log(most + 1))), most)
     return canonical_labels(rng.integers(n_labels, size=n))[0]
+
+
+def log_gamma_numbers(rng: np.random.Generator, shape: np.ndarray) -> np.ndarray:
+    """Draw logarithms of gamma numbers with shapes > 0, however small, and rate 1."""
+    with np.errstate(divide="ignore", over="ignore"):
+        found: np.ndarray = np.log(rng.standard_gamma(shape + 1.0)) + np.log1p(-rng.random(shape.shape)) / shape
+    return found

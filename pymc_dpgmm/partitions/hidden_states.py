@@ -32,6 +32,7 @@ import numpy as np
 from pymc_dpgmm.native.arithmetic import Bits, uniform
 from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, address_of, bits_of_generator, c_function
 from pymc_dpgmm.native.special import gammaln
+from pymc_dpgmm.partitions.draws import log_gamma_numbers
 from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.partitions.segments import Sequences
 
@@ -126,9 +127,9 @@ def count_hidden(labels: np.ndarray, openers: np.ndarray, sequences: Sequences) 
 
 
 def log_hidden(counts: HiddenCounts, n_sequences: int, alpha: float, gamma: float, kappa: float) -> float:
-    """Return the log density of labels and openers."""
-    n_tables = counts.tables.sum()
-    if not len(counts.tables) or (kappa == 0.0 and counts.n_stays):
+    """Return the log density of labels and openers; -inf where concentrations are outside their support."""
+    n_tables, inside = counts.tables.sum(), 0.0 < alpha < math.inf and 0.0 < gamma < math.inf
+    if not (inside and 0.0 <= kappa < math.inf and len(counts.tables)) or (kappa == 0.0 and counts.n_stays):
         return -math.inf
     return float(
         n_tables * math.log(alpha)
@@ -239,11 +240,13 @@ def draw_openers(
 
 
 def draw_shares(rng: np.random.Generator, tables: np.ndarray, gamma: float) -> tuple[np.ndarray, float]:
-    """Draw the shared weights of the states (K,), and that of all others, given how many rows open each."""
-    least = np.finfo(float).tiny
-    drawn = np.maximum(rng.standard_gamma(np.append(tables, gamma)), least)
-    drawn = np.maximum(drawn / drawn.sum(), least)
-    return drawn[:-1], float(drawn[-1])
+    """Draw shared weights of the states (K,), and the log of that of all others, given how many rows open each.
+
+    The last is a logarithm, since with a small gamma it is often smaller than any number.
+    """
+    log_drawn = log_gamma_numbers(rng, np.append(tables, gamma))
+    log_drawn -= np.logaddexp.reduce(log_drawn)
+    return np.maximum(np.exp(log_drawn[:-1]), np.finfo(float).tiny), float(log_drawn[-1])
 
 
 def draw_hidden(

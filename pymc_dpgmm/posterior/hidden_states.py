@@ -92,7 +92,8 @@ def transitions(
         ``transition`` (chain, draw, state, next_state), ``new`` (chain, draw, state), the probability that a state
         without rows follows, ``duration`` (chain, draw, state), the expected number of rows from when a state
         begins until another one does, and ``first`` (chain, draw, next_state), the probabilities of the first
-        state of a sequence. They are NaN where no state of a draw stands for a state.
+        state of a sequence. Where no state of a draw stands for a state, transitions to it are 0, and those from
+        it, ``new`` and ``duration`` are NaN.
 
     Raises
     ------

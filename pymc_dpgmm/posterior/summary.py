@@ -144,6 +144,8 @@ def _printed_clusters(clusters: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
                 notes.append(_note_of_single(names, words, alone[chosen]))
     if clusters.attrs.get("is_grouped"):
         notes.append("weight is that of a new group without rows; dp.group_weights has those of the groups")
+    if clusters.attrs.get("is_ordered"):
+        notes.append("weight is the probability that the next row, after the last one, is in each of them")
     if clusters.attrs.get("note"):
         notes.append(clusters.attrs["note"])
     parts = [str(k) for k in shown.index if shown.loc[k, "purity"] < LEAST_PURITY]
@@ -298,6 +300,7 @@ def summary(
     single = np.flatnonzero(table["size"].to_numpy()[labels] == 1)
     table.attrs |= {
         "is_grouped": draws.groups is not None,
+        "is_ordered": draws.are_ordered,
         "note": note_of_overlap(labels, canonical) if reference is None and not draws.is_words() else "",
         "round_to": round_to,
         "max_columns": max_columns,

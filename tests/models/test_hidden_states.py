@@ -104,6 +104,32 @@ def test_concentrations_that_nuts_samples_have_the_same_posterior():
     assert_mean_matches(np.log(idata.posterior["kappa"].to_numpy()), kappa)
 
 
+def test_a_gamma_that_may_be_tiny():
+    """With a prior that has half of its mass below .005, gamma is beside quadrature on a logarithmic grid."""
+    x = np.array([0.1, -0.1, 0.2, 0.0, 0.05])
+    with pm.Model() as model:
+        gamma = pm.Gamma("gamma", 0.1, 0.1)
+        dp.HDPHMM("y", 1.0, gamma, dp.NormalInverseGamma(0.0, 0.3, 2.0, 1.0), kappa=1.0, observed=x)
+    idata = sample(model, 2_000, tune=100, chains=2, cores=1, random_seed=1)
+    grid = np.linspace(-120.0, 4.0, 1_200)
+    log_p = gamma_law.logpdf(np.exp(grid), 0.1, scale=10.0) + grid
+    sequences, of_gamma = sequences_of(np.zeros(5, dtype=np.int64)), np.full(len(grid), -np.inf)
+    for labels in PARTITIONS:
+        rows = [x[labels == k, None] for k in range(labels.max() + 1)]
+        evidence = sum(exact.nig_log_marginal(own, 0.0, 0.3, 2.0, 1.0) for own in rows)
+        for openers in itertools.product(range(3), repeat=5):
+            counts = count_hidden(labels, np.array(openers), sequences)
+            if len(counts.tables):
+                n_tables, n_states = counts.tables.sum(), len(counts.tables)
+                own = log_hidden(counts, 1, 1.0, 1.0, 1.0) + gammaln(1.0 + n_tables) + evidence
+                log_gamma = n_states * grid + gammaln(np.exp(grid)) - gammaln(np.exp(grid) + n_tables)
+                of_gamma = np.logaddexp(of_gamma, own + log_gamma)
+    p = np.exp(log_p + of_gamma - logsumexp(log_p + of_gamma))
+    drawn = np.log(idata.posterior["gamma"].to_numpy())
+    assert_mean_matches((drawn < np.log(0.005)).astype(float), p @ (grid < np.log(0.005)))
+    assert_mean_matches(np.maximum(drawn, -40.0), p @ np.maximum(grid, -40.0))
+
+
 def test_states_that_others_depend_on():
     """A variable that depends on the states weighs them, beside the enumeration."""
     weights = np.array([0.0, 1.1, -0.7, 0.4, 0.9])

@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -85,10 +86,10 @@ class HiddenStatesTarget(LabelsTarget):
             found.state.relabel(found.state.labels())
         return found
 
-    def log_prior(self, labels: np.ndarray, openers: np.ndarray, numbers: tuple[float, float, float]) -> float:
-        """Return the log density of states and openers."""
-        counts = count_hidden(labels, openers, self.sequences)
-        return log_hidden(counts, len(self.sequences.starts) - 1, *numbers)
+    def log_prior_at(self, point: Mapping[str, np.ndarray]) -> Callable[[float, float, float], float]:
+        """Return the log density of states and openers at a point, as a function of alpha, gamma and kappa."""
+        counts = count_hidden(point[self.name], point[self.openers.name], self.sequences)
+        return partial(log_hidden, counts, len(self.sequences.starts) - 1)
 
 
 class HiddenStatesStep(PartitionStep):
@@ -216,7 +217,7 @@ class HiddenStatesStep(PartitionStep):
             point[target.name], point[target.openers.name] = labels, openers.astype(target.openers.dtype)
             slots = state.order[: state.n_clusters].tolist()
             evidence = sum(table.log_evidence(k) for table in state.tables for k in slots)
-            log_joint = evidence + target.log_prior(labels, openers, moves.concentrations)
+            log_joint = evidence + target.log_prior_at(point)(*moves.concentrations)
             log_joint += 0.0 if rest is None else rest.value
         after = point[target.name]
         return {
@@ -228,15 +229,21 @@ class HiddenStatesStep(PartitionStep):
     def _draw_concentrations(
         self, position: int, target: HiddenStatesTarget, point: dict[str, np.ndarray]
     ) -> None:
-        """Draw what governs the concentrations, given the states and shared weights, and these anew."""
-        slices = self._slices[position]
+        """Draw what governs the concentrations, given openers, then given shared weights, and these anew.
+
+        Given openers shared weights are summed out, and the other way round. By the first gamma knows the number
+        of states, and by the second alpha and kappa the transitions.
+        """
+        slices, moves, openers = self._slices[position], target.moves, point[target.openers.name]
         if slices is None:
             return
-        slices.draw(self.rng, point, self.widths, self.tune, target.moves.log_density())
-        numbers = target.numbers_at(point)
-        assert numbers is not None
-        target.moves.set_concentrations(*numbers)
-        target.moves.redraw_shares()
+        for given_openers in (True, False):
+            log_density = target.log_prior_at(point) if given_openers else moves.log_density()
+            slices.draw(self.rng, point, self.widths, self.tune, log_density)
+            numbers = target.numbers_at(point)
+            assert numbers is not None
+            moves.set_concentrations(*numbers)
+            moves.draw_shares(openers if given_openers else moves.end())
 
 
 def _moved_with(rng: np.random.Generator, moves: HiddenStates, rest: DependentsAt) -> DependentsAt:

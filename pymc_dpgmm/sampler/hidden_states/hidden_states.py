@@ -23,6 +23,7 @@ import numpy as np
 
 from pymc_dpgmm.native.compiled import address_of, bits_of_generator
 from pymc_dpgmm.native.memory import Memory
+from pymc_dpgmm.partitions.draws import log_gamma_numbers
 from pymc_dpgmm.partitions.hidden_states import (
     OPENS,
     density_of_transitions,
@@ -73,7 +74,7 @@ class HiddenStates(Memory, block=HIDDEN):
         before[ordered[1:]] = np.where(self.begins[1:], -1, ordered[:-1])
         after[ordered[:-1]] = np.where(self.ends[:-1], -1, ordered[1:])
         self.before, self.after = before, after
-        self.numbers = np.ones(4)
+        self.numbers, self._log_rest = np.ones(4), 0.0
         self.tally: dict[str, int] = {}
 
     def __reduce__(self) -> Any:
@@ -103,22 +104,19 @@ class HiddenStates(Memory, block=HIDDEN):
         self.state, self.rng = state, rng
         state.use(rng)
         self._make_room()
-        self._draw_shares(openers)
+        self.draw_shares(openers)
 
     def end(self) -> np.ndarray:
         """Draw the openers that a draw ends with: (n,) int64 array."""
         alpha, _, kappa = self.concentrations
         return draw_openers(self.rng, self.codes(), self.shares[self._slots], self.sequences, alpha, kappa)
 
-    def redraw_shares(self) -> None:
-        """Draw shared weights anew, by openers that are drawn first."""
-        self._draw_shares(self.end())
-
-    def _draw_shares(self, openers: np.ndarray) -> None:
+    def draw_shares(self, openers: np.ndarray) -> None:
+        """Draw shared weights given openers."""
         tables = np.bincount(self.codes()[openers == OPENS], minlength=self.state.n_clusters)
-        shares, rest = draw_shares(self.rng, tables, self.concentrations[1])
+        shares, self._log_rest = draw_shares(self.rng, tables, self.concentrations[1])
         self.shares[:] = 0.0
-        self.shares[self._slots], self.numbers[REST] = shares, rest
+        self.shares[self._slots], self.numbers[REST] = shares, max(math.exp(self._log_rest), LEAST)
 
     @property
     def _slots(self) -> np.ndarray:
@@ -139,10 +137,10 @@ class HiddenStates(Memory, block=HIDDEN):
         self._make(counts=width * width, totals=width)
 
     def log_density(self) -> Callable[[float, float, float], float]:
-        """Return the log density of the states with their shared weights, as a function of the concentrations."""
-        slots, rest = self._slots, self.numbers[REST]
+        """Return the log density of the states with shared weights just drawn, as a function of concentrations."""
+        slots = self._slots
         counts = transition_counts(self.codes()[self.sequences.rows], self.sequences, len(slots))
-        within, n_states, log_rest = density_of_transitions(counts, self.shares[slots]), len(slots), math.log(rest)
+        within, n_states, log_rest = density_of_transitions(counts, self.shares[slots]), len(slots), self._log_rest
 
         def log_density(alpha: float, gamma: float, kappa: float) -> float:
             if not (0.0 < alpha < math.inf and 0.0 < gamma < math.inf and 0.0 <= kappa < math.inf):
@@ -190,9 +188,9 @@ class HiddenStates(Memory, block=HIDDEN):
         occupied = np.bincount(codes, minlength=n_states).astype(float)
         weights = transition_counts(codes, sequences, n_states) + alpha * shares
         weights[1:][np.diag_indices(n_states)] += kappa
-        # Where all shapes are tiny, all numbers may underflow.
-        others = np.full((n_states + 1, 1), alpha * rest)
-        transitions = np.maximum(rng.standard_gamma(np.hstack([weights, others])), LEAST)
+        # Where all shapes are tiny, all numbers may be smaller than any.
+        log_drawn = log_gamma_numbers(rng, np.hstack([weights, np.full((n_states + 1, 1), alpha * rest)]))
+        transitions = np.exp(log_drawn - log_drawn.max(axis=1, keepdims=True))
         transitions = np.ascontiguousarray((transitions / transitions.sum(axis=1, keepdims=True))[:, :-1])
         start, stop = (0, state.n) if part is None else part
         starts = sequences.starts if part is None else np.array([0, stop - start])

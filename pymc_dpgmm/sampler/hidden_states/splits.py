@@ -148,15 +148,14 @@ def split_or_merge(hidden: HiddenStates) -> None:
     counts = transition_counts(apart, hidden.sequences, len(shares_apart))
     of_united = transition_counts(united, hidden.sequences, len(shares_united))
     left, right = (_guessed_tables(alpha * whole.share / 2.0, counts[:, k]) for k in (a, new))
-    part = rng.beta(left, right) if is_split else shares[a] / whole.share
-    part = float(np.clip(part, LEAST, 1.0 - 1e-16))
     if is_split:
-        shares_apart[a], shares_apart[new] = whole.share * part, max(whole.share * (1.0 - part), LEAST)
+        drawn = rng.standard_gamma([left, right])
+        shares_apart[[a, new]] = np.maximum(whole.share * drawn / drawn.sum(), LEAST)
+    log_parts = np.log(shares_apart[[a, new]] / whole.share)
     log_ratio = (
         math.log(gamma)
-        - math.log(part)
-        - math.log1p(-part)
-        - _log_beta_density(part, left, right)
+        - float(log_parts.sum())
+        - _log_beta_density(log_parts, left, right)
         + density_of_transitions(counts, shares_apart)(alpha, kappa)
         - density_of_transitions(of_united, shares_united)(alpha, kappa)
         + _log_evidence_ratio(hidden, whole.rows, sides)
@@ -209,6 +208,7 @@ def _guessed_tables(pseudo_count: float, counts: np.ndarray) -> float:
     return float(np.sum(1.0 + pseudo_count * np.log1p((seen - 1.0) / (pseudo_count + 1.0))))
 
 
-def _log_beta_density(x: float, a: float, b: float) -> float:
-    within = (a - 1.0) * math.log(x) + (b - 1.0) * math.log1p(-x)
+def _log_beta_density(log_parts: np.ndarray, a: float, b: float) -> float:
+    """Return the log density of a beta number, given its logarithm and that of one minus it."""
+    within = float(log_parts @ [a - 1.0, b - 1.0])
     return math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + within

@@ -28,6 +28,7 @@ from pymc_dpgmm.native.compiled import (
     shifted,
 )
 from pymc_dpgmm.native.memory import Memory
+from pymc_dpgmm.partitions.draws import log_gamma_numbers
 from pymc_dpgmm.sampler.many_rows.quadratics import (
     QUADRATIC,
     add_quadratic,
@@ -269,12 +270,6 @@ class Scratch:
         self.address = address_of(self.numbers)
         self.rows = np.empty(n_rows, dtype=np.int64)
         self.begins = np.empty(n_super_clusters + 1, dtype=np.int64)
-
-
-def log_gamma_numbers(rng: np.random.Generator, shape: np.ndarray) -> np.ndarray:
-    """Draw logarithms of gamma numbers with shapes > 0, however small, and rate 1."""
-    boosted = np.log(rng.standard_gamma(shape + 1.0))
-    return boosted + np.log1p(-rng.random(len(shape))) / shape
 
 
 @inlined

@@ -35,12 +35,12 @@ N = len(SEQUENCES.rows)
 PARTITIONS = exact.partitions(N)
 
 
-def log_prior_of(labels, sequences=SEQUENCES, kappa=KAPPA):
+def log_prior_of(labels, sequences=SEQUENCES, kappa=KAPPA, alpha=ALPHA, gamma=GAMMA):
     """Summed over all openers."""
     found = -math.inf
     for openers in itertools.product(range(3), repeat=len(labels)):
         counts = count_hidden(np.asarray(labels), np.array(openers), sequences)
-        found = np.logaddexp(found, log_hidden(counts, len(sequences.starts) - 1, ALPHA, GAMMA, kappa))
+        found = np.logaddexp(found, log_hidden(counts, len(sequences.starts) - 1, alpha, gamma, kappa))
     return found
 
 
@@ -162,13 +162,13 @@ def log_evidence(views, rows):
     return sum(table.log_evidence(int(slot)) for table in own.tables)
 
 
+def log_evidence_of_all(views, labels):
+    return sum(log_evidence(views, np.flatnonzero(labels == k)) for k in range(labels.max() + 1))
+
+
 def posterior(views, log_p):
     """Probabilities of all partitions."""
-    total = log_p.copy()
-    for at, labels in enumerate(np.asarray(PARTITIONS)):
-        for k in range(labels.max() + 1):
-            total[at] += log_evidence(views, np.flatnonzero(labels == k))
-    return exact.normalized(total)
+    return exact.normalized(log_p + [log_evidence_of_all(views, labels) for labels in PARTITIONS])
 
 
 MOVES = {
@@ -200,6 +200,33 @@ def test_moves_follow_the_posterior(move, prior):
     views = [view_of("nig-one-column")]
     labels = draws_of(views, kappa, MOVES[move], N_DRAWS[move])
     exact.assert_matches(exact.codes(labels)[None], PARTITIONS, posterior(views, log_p))
+
+
+def test_transitions_that_are_smaller_than_any_number():
+    """With a tiny alpha, what follows a state that nothing has followed is one state, by the shared weights."""
+    sequences = sequences_of(np.array([0, 0, 1, 2]))
+    rows = np.array([[np.nan], [np.nan], [-30.0], [30.0]])
+    family = dp.NormalInverseGamma.family.incomplete
+    view = View(family, family.params(*dp.NormalInverseGamma(0.0, 1e-3, 50.0, 50.0).numbers(1)), rows)
+    rng, state, moves, n_draws = np.random.default_rng(1), state_of([view]), HiddenStates(sequences), 3_000
+    moves.set_concentrations(1e-4, 0.3, 0.0)
+    openers, found = np.full(4, OPENS), np.zeros(n_draws)
+    for draw in range(n_draws):
+        moves.take(rng, state, openers)
+        moves.scan(1)
+        for _ in range(4):
+            moves.draw_sequences()
+        openers = moves.end()
+        found[draw] = state.n_clusters
+    # By the same enumeration as above; the two partitions of two states in which row 1 leaves have .065 each.
+    log_p, number = [], []
+    for labels in exact.partitions(4):
+        total = log_evidence_of_all([view], labels)
+        total += log_prior_of(labels, sequences, kappa=0.0, alpha=1e-4, gamma=0.3)
+        log_p.append(total)
+        number.append(labels.max() + 1)
+    expected = exact.normalized(np.array(log_p)) @ np.array(number)
+    assert found.mean() == pytest.approx(expected, abs=0.03)
 
 
 @pytest.mark.parametrize("case", with_further_slow(CASES))
