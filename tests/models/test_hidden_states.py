@@ -136,7 +136,7 @@ def test_states_that_others_depend_on():
     with model_of_counts() as model:
         same = pm.math.eq(model["y_labels"], model["y_labels"][0])
         pm.Potential("w", (same * weights).sum())
-    idata = sample(model, 1_500, tune=100, chains=2, cores=1, random_seed=1)
+    idata = sample(model, 1_000, tune=50, chains=2, cores=1, random_seed=1)
     p, _, _ = posterior_by_quadrature()
     p = p * np.exp(np.equal(PARTITIONS, PARTITIONS[:, :1]) @ weights)
     drawn = idata.posterior["y_labels"].to_numpy().astype(np.int64)

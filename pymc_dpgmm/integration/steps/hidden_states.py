@@ -108,9 +108,10 @@ class HiddenStatesStep(PartitionStep):
     Notes
     -----
     Sampler statistics, per draw and prefixed by the labels' name: ``n_clusters``, the number of states,
-    ``largest_share``, ``entropy``, ``log_joint``, ``n_moved``, ``seconds``, ``splits_tried``, ``splits``,
-    ``merges_tried`` and ``merges``, as for other labels. Where other variables or potentials depend on the states,
-    each of these moves is a proposal, accepted by how much more probable they are with it.
+    ``largest_share``, ``entropy``, ``log_joint``, ``n_moved`` (moves of rows by scans and sequences), ``seconds``,
+    ``splits_tried``, ``splits``, ``merges_tried`` and ``merges``, as for other labels. Where other variables or
+    potentials depend on the states, each of these moves is a proposal, accepted by how much more probable they are
+    with it.
     """
 
     name = "hidden_states"
@@ -191,7 +192,7 @@ class HiddenStatesStep(PartitionStep):
 
     def _draw(self, position: int, target: HiddenStatesTarget, point: dict[str, np.ndarray]) -> dict[str, Any]:
         started = time.perf_counter()
-        before, log_joint, tally = point[target.name], -math.inf, dict.fromkeys(MOVES, 0)
+        n_moved, log_joint, tally = 0, -math.inf, dict.fromkeys(MOVES, 0)
         numbers = target.numbers_at(point)
         prepared = None if numbers is None else target.state(point, None, self.prepared[position])
         # Where the rest of the model has density zero, labels have no posterior: they wait.
@@ -204,13 +205,12 @@ class HiddenStatesStep(PartitionStep):
             if rest is None:
                 few, n_scans = state.n <= FEW_ROWS, min(max(FEW_ROWS // state.n, 1), MOST_SCANS)
                 for _ in range(N_SWEEPS if few else 1):
-                    for _ in range(n_scans):
-                        moves.scan(state.n if few else MOST_SCANNED)
-                    moves.draw_sequences()
+                    n_moved += sum(moves.scan(state.n if few else MOST_SCANNED) for _ in range(n_scans))
+                    n_moved += moves.draw_sequences()
                 for _ in range(N_SPLITS_IN_TUNING if self.tune else 1):
                     split_or_merge(moves)
             else:
-                rest = _moved_with(self.rng, moves, rest)
+                rest, n_moved = _moved_with(self.rng, moves, rest)
                 rest.write(point)
             openers, labels, tally = moves.end(), target.labels_of(state), moves.tally
             self.prepared[position] = prepared._replace(labels=labels)
@@ -219,9 +219,9 @@ class HiddenStatesStep(PartitionStep):
             evidence = sum(table.log_evidence(k) for table in state.tables for k in slots)
             log_joint = evidence + target.log_prior_at(point)(*moves.concentrations)
             log_joint += 0.0 if rest is None else rest.value
-        after = point[target.name]
+        sizes = np.bincount(point[target.name])
         return {
-            **of_partition(np.bincount(after)[np.bincount(after) > 0], int(np.sum(after != before)), log_joint),
+            **of_partition(sizes[sizes > 0], n_moved, log_joint),
             **tally,
             "seconds": time.perf_counter() - started,
         }
@@ -246,18 +246,19 @@ class HiddenStatesStep(PartitionStep):
             moves.draw_shares(openers if given_openers else moves.end())
 
 
-def _moved_with(rng: np.random.Generator, moves: HiddenStates, rest: DependentsAt) -> DependentsAt:
-    """Make moves that are accepted by what else depends on the states, and return this."""
+def _moved_with(rng: np.random.Generator, moves: HiddenStates, rest: DependentsAt) -> tuple[DependentsAt, int]:
+    """Make moves that are accepted by what else depends on the states; return it, and how many rows have moved."""
+    n_moved = 0
     one_row, part, split = lambda: moves.scan(1), moves.draw_part, lambda: split_or_merge(moves)
     for move in (*[one_row] * N_ROWS_BESIDE, *[part] * N_PARTS_BESIDE, split):
         kept = moves.copy()
-        move()
+        moved = move()
         proposed = rest.proposed(moves.state)
         if rest.value == -math.inf or math.log1p(-rng.random()) < proposed.value - rest.value:
-            rest = proposed
+            rest, n_moved = proposed, n_moved + moved
         else:
             moves.restore(kept)
-    return rest
+    return rest, n_moved
 
 
 def openers_of(model: pm.Model, labels: Variable) -> Variable:

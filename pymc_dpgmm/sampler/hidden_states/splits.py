@@ -118,11 +118,11 @@ class Whole(NamedTuple):
         return weights, (within + own + kappa * np.eye(2)) / totals[:, None]
 
 
-def split_or_merge(hidden: HiddenStates) -> None:
-    """Divide the state of two rows that are drawn, or unite their states."""
+def split_or_merge(hidden: HiddenStates) -> int:
+    """Divide the state of two rows that are drawn, or unite their states; return 0, as no row moves alone."""
     state, rng, ordered = hidden.state, hidden.rng, hidden.sequences.rows
     if state.n < 2:
-        return
+        return 0
     pair = rng.choice(state.n, size=2, replace=False)
     is_split = bool(state.slots[pair[0]] == state.slots[pair[1]])
     hidden.tally["splits_tried" if is_split else "merges_tried"] += 1
@@ -133,7 +133,7 @@ def split_or_merge(hidden: HiddenStates) -> None:
     whole = Whole.of(hidden, codes, (a, b), pair, shares)
     sides, log_q = _divide(hidden, whole, None if is_split else (codes[whole.positions] == b).astype(np.int64))
     if not log_q > -math.inf:
-        return
+        return 0
     # The states united and apart, as numbers, with their shares.
     new = len(shares) if is_split else b
     united, apart = codes.copy(), codes.copy()
@@ -162,11 +162,12 @@ def split_or_merge(hidden: HiddenStates) -> None:
         - log_q
     )
     if not math.log1p(-rng.random()) < (log_ratio if is_split else -log_ratio):
-        return
+        return 0
     hidden.tally["splits" if is_split else "merges"] += 1
     labels = np.empty(state.n, dtype=np.int64)
     labels[ordered] = apart if is_split else united
     hidden.relabel(labels, shares_apart if is_split else shares_united, float(hidden.numbers[REST]))
+    return 0
 
 
 def _divide(hidden: HiddenStates, whole: Whole, given: np.ndarray | None) -> tuple[np.ndarray, float]:
