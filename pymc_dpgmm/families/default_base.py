@@ -93,3 +93,11 @@ def default_base_of_segments(table: Table) -> BaseMeasure:
     warn_of_doubtful_numbers(table)
     made = NormalInverseGamma.from_data(table).parameters
     return NormalInverseGamma(made["mu"], 1.0, 1.0, made["b"] / SHARE_WITHIN)
+
+
+def default_base_of_states(table: Table) -> BaseMeasure:
+    """Return a base measure of hidden states, made from the data: that of a mixture, of which nothing is learnt.
+
+    Learnt scales are hyperparameters, which have an exact draw in mixtures alone.
+    """
+    return default_base(table)

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, Unpack
 
 from pymc_dpgmm.families import BaseMeasure
-from pymc_dpgmm.families.default_base import default_base_of_segments
+from pymc_dpgmm.families.default_base import default_base_of_segments, default_base_of_states
 from pymc_dpgmm.integration.variables.hidden_labels import add_hidden_labels
 from pymc_dpgmm.integration.variables.segment_labels import add_segment_labels
 from pymc_dpgmm.models.added_mixture import Request, add_mixture
@@ -117,7 +117,8 @@ def HDPHMM(  # noqa: N802
         in the order of the table.
     base, **arguments
         As for all mixtures: see :class:`MixtureArguments`. ``unit``, ``known_labels``, ``must_link`` and ``power``
-        are not supported.
+        are not supported. Without a base measure, that of real columns has the numbers of its ``from_data``, and
+        learns nothing.
 
     Examples
     --------
@@ -137,4 +138,4 @@ def HDPHMM(  # noqa: N802
         raise NotImplementedError("power is not supported for hidden states: leave it out")
     of_rows = {"sequence": sequence, "order": order}
     prior = partial(add_hidden_labels, alpha=alpha, gamma=gamma, kappa=kappa)
-    return add_mixture(Request(name, prior, base, arguments, of_rows=of_rows))
+    return add_mixture(Request(name, prior, base, arguments, default=default_base_of_states, of_rows=of_rows))

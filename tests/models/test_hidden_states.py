@@ -292,6 +292,17 @@ def test_views_gaps_regressions_and_latent_rows():
     assert (found["labels"].to_numpy() == named_by_appearance(states)[0]).mean() > 0.9
 
 
+def test_the_default_base_measure_has_numbers():
+    """Real columns learn nothing, where the user names no base measure; a class still learns."""
+    x = np.random.default_rng(3).normal(5.0, 2.0, size=(40, 2))
+    with pm.Model() as model:
+        dp.HDPHMM("y", 1.0, 1.0, observed=x)
+    assert [rv.name for rv in model.free_RVs] == ["y_labels", "y_openers"]
+    with pm.Model() as model:
+        dp.HDPHMM("y", 1.0, 1.0, dp.NormalInverseGamma, observed=x)
+    assert len(model.free_RVs) == 5
+
+
 def test_what_is_refused():
     x, base = np.arange(6.0), dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0)
     for options, message in [
