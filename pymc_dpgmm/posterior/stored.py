@@ -310,7 +310,6 @@ class StoredOrder:
     def __init__(self, source: Source, name: str, record: Mapping[str, Any], chosen: Any = None) -> None:
         self.sequences = Sequences(parse_numbers(record["rows"]), parse_numbers(record["starts"]))
         self.names = list(record["sequences"])
-        self.order = None if record["order"] is None else parse_numbers(record["order"])
         self._name = name
         found = None if chosen is None else position_of(self.names, chosen, "sequence")
         found = 0 if chosen is None and len(self.names) == 1 else found

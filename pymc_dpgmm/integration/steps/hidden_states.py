@@ -28,11 +28,10 @@ from pymc_dpgmm.integration.variables.models import dependents
 from pymc_dpgmm.native.compiled import compiling
 from pymc_dpgmm.partitions.hidden_states import count_hidden, log_hidden
 from pymc_dpgmm.partitions.segments import Sequences
-from pymc_dpgmm.sampler.hidden_states.hidden_states import HiddenStates
+from pymc_dpgmm.sampler.hidden_states.hidden_states import TALLIED, HiddenStates
 from pymc_dpgmm.sampler.hidden_states.splits import split_or_merge
 
-MOVES = ("splits_tried", "splits", "merges_tried", "merges")
-STATISTICS: dict[str, Any] = OF_PARTITIONS | dict.fromkeys(MOVES, np.int64)
+STATISTICS: dict[str, Any] = OF_PARTITIONS | dict.fromkeys(TALLIED, np.int64)
 # Scans and draws of whole sequences take turns, ``N_SWEEPS`` times in a draw of no more than ``FEW_ROWS``. Each
 # time there are so many scans that about ``FEW_ROWS`` are drawn, ``MOST_SCANS`` at most, or there is one of
 # ``MOST_SCANNED`` rows: where states overlap, scans open and close small ones, and where they do not, only
@@ -82,7 +81,8 @@ class HiddenStatesTarget(LabelsTarget):
         found = super().state(point, prior, prepared)
         if found is not None and found is not prepared and any(table.is_wide for table in found.state.tables):
             for table in found.state.tables:
-                table.narrow()
+                if table.is_wide:
+                    table.narrow()
             found.state.relabel(found.state.labels())
         return found
 
@@ -192,7 +192,7 @@ class HiddenStatesStep(PartitionStep):
 
     def _draw(self, position: int, target: HiddenStatesTarget, point: dict[str, np.ndarray]) -> dict[str, Any]:
         started = time.perf_counter()
-        n_moved, log_joint, tally = 0, -math.inf, dict.fromkeys(MOVES, 0)
+        n_moved, log_joint, tally = 0, -math.inf, dict.fromkeys(TALLIED, 0)
         numbers = target.numbers_at(point)
         prepared = None if numbers is None else target.state(point, None, self.prepared[position])
         # Where the rest of the model has density zero, labels have no posterior: they wait.

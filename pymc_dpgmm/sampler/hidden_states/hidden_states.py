@@ -40,6 +40,8 @@ from pymc_dpgmm.sampler.state.memory import NEEDS_ROOM, NOT_A_NUMBER
 from pymc_dpgmm.sampler.state.state import WHY_NO_DENSITY, State
 
 LEAST = float(np.finfo(float).tiny)
+# What is counted of splits and merges.
+TALLIED = ("splits_tried", "splits", "merges_tried", "merges")
 # With more states than this, with rows and without, sequences are not drawn.
 MOST_STATES = 500
 
@@ -100,7 +102,7 @@ class HiddenStates(Memory, block=HIDDEN):
             Changed in place.
         openers : (n,) integer array
         """
-        self.tally = dict.fromkeys(("splits_tried", "splits", "merges_tried", "merges"), 0)
+        self.tally = dict.fromkeys(TALLIED, 0)
         self.state, self.rng = state, rng
         state.use(rng)
         self._make_room()
@@ -152,7 +154,7 @@ class HiddenStates(Memory, block=HIDDEN):
     def scan(self, n_rows: int) -> int:
         """Draw the states of so many rows, one after the other; return how many have another one than before."""
         state = self.state
-        queue = self.rng.permutation(state.n)[:n_rows] if n_rows < state.n else self.rng.permutation(state.n)
+        queue = self.rng.permutation(state.n)[:n_rows]
         self.position, state.n_moved = 0, 0
         count_all(self.address)
         while (told := scan_states(self.address, address_of(queue), len(queue))) == NEEDS_ROOM:
