@@ -9,7 +9,6 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
 
 from pymc_dpgmm.integration.variables.lengths import note_lengths
-from pymc_dpgmm.integration.variables.models import value_of
 from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV, LabelsRV, NumbersOp, partition_sizes
 from pymc_dpgmm.integration.variables.ordered_rows import ordered_rows
 from pymc_dpgmm.integration.variables.partition_arguments import (
@@ -208,11 +207,8 @@ def add_hidden_labels(
         if value is not None:
             raise NotImplementedError(f"{argument} is not supported for hidden states: leave it out")
     alpha, gamma, kappa = checked_positive("alpha", alpha), checked_positive("gamma", gamma), _checked_kappa(kappa)
-    # Rows of pm.Data may change, but not how many there are.
-    n = int(value_of(n)) if is_variable(n) else int(n)
-    ordered = ordered_rows(n, sequence, order)
-    if order is not None:
-        ordered.tell_of_gaps("Each state depends on the one before, whenever that was.")
+    ordered = ordered_rows(n, sequence, order, "Each state depends on the one before, whenever that was.")
+    n = len(ordered.codes)
     if initval is not None and not isinstance(initval, str):
         initval = checked_start(initval, n).astype(dtype_of_labels(n))
     parameters = alpha, gamma, kappa

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from pymc_dpgmm.integration.variables.models import value_of
 from pymc_dpgmm.integration.variables.records import numbers
 from pymc_dpgmm.native.compiled import logger
 from pymc_dpgmm.partitions.segments import Sequences, sequences_of
@@ -62,20 +63,26 @@ class OrderedRows(NamedTuple):
             )
 
 
-def ordered_rows(n: int, sequence: Any, order: Any) -> OrderedRows:
+def ordered_rows(n: Any, sequence: Any, order: Any, of_gaps: str) -> OrderedRows:
     """Return the sequences and the order of n rows, given an entry for each, or None.
+
+    Rows of pm.Data may change, but not how many there are. Where the order has gaps, ``of_gaps`` is logged too.
 
     Raises
     ------
     TypeError, ValueError
         If there is not one entry for each row, places are no numbers or dates, or two of a sequence are equal.
     """
+    n = int(value_of(n)) if is_variable(n) else int(n)
     codes, names = np.zeros(n, dtype=np.int64), np.array([0])
     if sequence is not None:
         codes, names = factorized("sequence", _checked_entries("sequence", sequence, n))
     order = None if order is None else _checked_order(order, n)
     codes = codes.astype(np.int64)
-    return OrderedRows(sequences_of(codes, order), codes, names, order)
+    found = OrderedRows(sequences_of(codes, order), codes, names, order)
+    if order is not None:
+        found.tell_of_gaps(of_gaps)
+    return found
 
 
 def _checked_entries(what: str, values: Any, n: int) -> np.ndarray:

@@ -7,7 +7,6 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from pymc_dpgmm.integration.variables.lengths import note_lengths
-from pymc_dpgmm.integration.variables.models import value_of
 from pymc_dpgmm.integration.variables.operations import LabelsRV
 from pymc_dpgmm.integration.variables.ordered_rows import ordered_rows
 from pymc_dpgmm.integration.variables.partition_arguments import checked_scalar, dtype_of_labels
@@ -100,11 +99,7 @@ def add_segment_labels(
     p = checked_scalar("p", p)
     if not is_variable(p) and not 0.0 < p < 1.0:
         raise ValueError(f"p must lie in (0, 1), the probability of a change between neighbours, got {p}")
-    # Rows of pm.Data may change, but not how many there are.
-    n = int(value_of(n)) if is_variable(n) else int(n)
-    ordered = ordered_rows(n, sequence, order)
-    if order is not None:
-        ordered.tell_of_gaps("Between each two a change has the same probability.")
+    ordered = ordered_rows(n, sequence, order, "Between each two a change has the same probability.")
     labels = Segments(name, p, *ordered.sequences, dims=dims)
     note_lengths(labels, {"sequence": ordered.codes})
     content = {
