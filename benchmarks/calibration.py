@@ -119,6 +119,35 @@ def learnt_scale(observed=None, d=2):
     return model
 
 
+def hidden_states(observed=None):
+    """Two sequences of 15 rows of a hidden Markov model, whose concentrations and mean are random."""
+    with pm.Model() as model:
+        alpha, gamma = pm.Gamma("alpha", 2.0, 1.0), pm.Gamma("gamma", 2.0, 1.0)
+        kappa, mu = pm.Gamma("kappa", 2.0, 0.5), pm.Normal("mu", 0.0, 2.0)
+        base, sequence = dp.NormalInverseGamma(mu, 0.2, 3.0, 1.0), np.repeat([0, 1], 15)
+        data = given(observed, "y")
+        dp.HDPHMM(
+            "y",
+            alpha,
+            gamma,
+            base,
+            kappa=kappa,
+            sequence=sequence,
+            observed=data,
+            shape=None if observed else (30,),
+        )
+    return model
+
+
+def change_points(observed=None):
+    """Thirty rows in order that change at unknown places, with random probability of a change, and mean."""
+    with pm.Model() as model:
+        p, mu = pm.Beta("p", 2.0, 8.0), pm.Normal("mu", 0.0, 2.0)
+        base = dp.NormalInverseGamma(mu, 0.2, 3.0, 1.0)
+        dp.ChangePoints("y", p, base, observed=given(observed, "y"), shape=None if observed else (30,))
+    return model
+
+
 MODELS = {
     "hyperpriors": hyperpriors,
     "random_effects": random_effects,
@@ -128,6 +157,8 @@ MODELS = {
     "shared_effect": shared_effect,
     "learnt_scale": learnt_scale,
     "learnt_scale_of_one_column": partial(learnt_scale, d=1),
+    "hidden_states": hidden_states,
+    "change_points": change_points,
 }
 
 
@@ -155,9 +186,11 @@ def log_joint_of(model):
     def log_joint(point):
         given = {}
         for name, value in values.items():
-            # All transforms here are logarithms.
+            # All transforms here are logarithms, and those of probabilities.
             number = np.asarray(point[name])
-            given[value.name] = np.log(number) if transforms[name] is not None else number.astype(value.dtype)
+            if transforms[name] is not None:
+                number = np.log(number) - (np.log1p(-number) if name == "p" else 0.0)
+            given[value.name] = number.astype(value.dtype)
         return float(logp(given))
 
     return log_joint

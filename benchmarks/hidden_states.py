@@ -1,10 +1,12 @@
 """Hidden states of simulated series beside those of hmmlearn, whose number of states is chosen by BIC.
 
-Usage: ``python benchmarks/hidden_states.py [FOLDER] [--series N] [--only NAME ...]``. The package has alpha ~ Gamma(1, 1),
+Usage: ``python benchmarks/hidden_states.py [FOLDER] [--series N] [--only NAME ...] [--three-states]``. The package has alpha ~ Gamma(1, 1),
 gamma ~ Gamma(1, 1) and kappa ~ Gamma(2, 0.2), and a base measure as wide as the data. hmmlearn, where it is installed,
 fits 1 to 10 states from five starts each, and decodes by Viterbi. The figures are the adjusted Rand index with the true
 states, the number of states, and seconds a series, means over the series. Prints a table and writes
-``FOLDER/hidden_states.json``.
+``FOLDER/hidden_states.json``. With ``--three-states`` there is a table of a model of earthquakes with three states
+instead, beside the same model with the states summed out by pymc-extras under nutpie, where these are installed: means
+and standard deviations of the ordered rates, and their effective draws a second.
 """
 
 import argparse
@@ -14,7 +16,9 @@ import time
 import warnings
 from pathlib import Path
 
+import arviz as az
 import numpy as np
+import pandas as pd
 import pymc as pm
 
 import pymc_dpgmm as dp
@@ -110,6 +114,66 @@ def adjusted_rand(a, b):
     return 1.0 if most == expected else float((pairs(table) - expected) / (most - expected))
 
 
+N_STATES, SHAPE, RATE, KAPPA = 3, 2.0, 0.1, 5.0
+
+
+def earthquakes():
+    path = Path(__file__).parents[1] / "docs" / "howto" / "data" / "earthquakes.csv"
+    return pd.read_csv(path)["earthquakes"].to_numpy()
+
+
+def rates_by_this_package():
+    """Ordered rates (chain, draw, state), and seconds. Each row of the transition matrix is Dirichlet."""
+    y = earthquakes()
+    options = {"cores": 1, "progressbar": False, "compute_convergence_checks": False}
+    with pm.Model():
+        base = dp.GammaPoisson(SHAPE, RATE)
+        dp.HDPHMM("y", N_STATES, 1e7, base, kappa=KAPPA, n_states=N_STATES, observed=y)
+        pm.sample(1, tune=1, chains=1, random_seed=0, **options)
+        started = time.perf_counter()
+        labels = pm.sample(2_000, tune=300, chains=2, random_seed=1, **options).posterior["y_labels"].to_numpy()
+        seconds = time.perf_counter() - started
+    is_in = labels[..., None] == np.arange(N_STATES)
+    gamma = np.random.default_rng(0).gamma(SHAPE + np.einsum("cdnk,n->cdk", is_in, y))
+    return np.sort(gamma / (RATE + is_in.sum(axis=2))), seconds
+
+
+def rates_by_nutpie():
+    """The same."""
+    import nutpie
+    from pymc.distributions.transforms import Chain, log, ordered
+    from pymc_extras import DiscreteMarkovChain, marginalize
+
+    y = earthquakes()
+    with pm.Model() as model:
+        transitions = pm.Dirichlet("transitions", 1.0 + KAPPA * np.eye(N_STATES))
+        first = pm.Categorical.dist(pm.Dirichlet("first", np.ones(N_STATES)))
+        rates = pm.Gamma("rates", SHAPE, RATE, shape=N_STATES, transform=Chain([log, ordered]))
+        states = DiscreteMarkovChain("states", P=transitions, init_dist=first, shape=len(y))
+        pm.Poisson("y", rates[states], observed=y)
+    start = {"rates": np.array([12.0, 20.0, 30.0])}
+    compiled = nutpie.compile_pymc_model(marginalize(model, ["states"]), initial_points=start)
+    started = time.perf_counter()
+    idata = nutpie.sample(compiled, draws=1_000, tune=500, chains=2, cores=1, seed=1, progress_bar=False)
+    return idata.posterior["rates"].to_numpy(), time.perf_counter() - started
+
+
+def print_three_states():
+    print("| method | rates | standard deviations | effective draws a second | R-hat |\n|---|---|---|---|---|")
+    for method, run in {"this package": rates_by_this_package, "nutpie": rates_by_nutpie}.items():
+        try:
+            rates, seconds = run()
+        except ImportError:
+            continue
+        ess, r_hat = ([float(of(rates[..., k])) for k in range(N_STATES)] for of in (az.ess, az.rhat))
+        texts = [f"{own:.2f}" for own in (*rates.mean(axis=(0, 1)), *rates.std(axis=(0, 1)))]
+        speeds = ", ".join(f"{own / seconds:.0f}" for own in ess)
+        print(
+            f"| {method} | {', '.join(texts[:3])} | {', '.join(texts[3:])} | {speeds} | {max(r_hat):.3f} |",
+            flush=True,
+        )
+
+
 METHODS = {"this package": by_this_package, "hmmlearn, BIC": by_hmmlearn}
 
 
@@ -118,10 +182,14 @@ def main():
     parser.add_argument("folder", nargs="?", default="results", type=Path)
     parser.add_argument("--series", type=int, default=3)
     parser.add_argument("--only", nargs="*", default=list(SERIES))
+    parser.add_argument("--three-states", action="store_true")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     for name in ("pymc", "pymc_dpgmm", "hmmlearn"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    if arguments.three_states:
+        print_three_states()
+        return
     found = {}
     print("| series | method | adjusted Rand index | states | seconds |\n|---|---|---|---|---|")
     for name in arguments.only:

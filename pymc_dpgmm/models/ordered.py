@@ -78,6 +78,7 @@ def HDPHMM(  # noqa: N802
     base: BaseMeasure | Mapping[str, Any] | None = None,
     *,
     kappa: Any = 0.0,
+    n_states: int | None = None,
     sequence: Any = None,
     order: Any = None,
     **arguments: Unpack[MixtureArguments],
@@ -110,15 +111,20 @@ def HDPHMM(  # noqa: N802
     kappa : scalar or variable, >= 0
         Weight of staying in a state. The prior mean of the probability of staying is about
         ``kappa / (alpha + kappa)``.
+    n_states : int, optional
+        The largest number of states. The shared weights are then Dirichlet with ``n_states`` parameters ``gamma /
+        n_states``, and with a large ``gamma``, such as 1e6, they are equal: transitions from each state are
+        Dirichlet with parameters ``alpha / n_states``, and ``kappa`` more for staying. By default no number of
+        states is too large.
     sequence : (n,) array_like, optional
         The sequence of each row: names or integers. By default all rows are one sequence.
     order : (n,) array_like of numbers or dates, optional
         By which the rows of a sequence come one after the other; no two of them may be equal. By default they are
         in the order of the table.
     base, **arguments
-        As for all mixtures: see :class:`MixtureArguments`. ``unit``, ``known_labels``, ``must_link`` and ``power``
-        are not supported. Without a base measure, that of real columns has the numbers of its ``from_data``, and
-        learns nothing.
+        As for all mixtures: see :class:`MixtureArguments`. ``known_labels`` are the states of rows that are known.
+        ``unit``, ``must_link`` and ``power`` are not supported. Without a base measure, that of real columns has
+        the numbers of its ``from_data``, and learns nothing.
 
     Examples
     --------
@@ -137,5 +143,5 @@ def HDPHMM(  # noqa: N802
     if arguments.get("power") is not None:
         raise NotImplementedError("power is not supported for hidden states: leave it out")
     of_rows = {"sequence": sequence, "order": order}
-    prior = partial(add_hidden_labels, alpha=alpha, gamma=gamma, kappa=kappa)
+    prior = partial(add_hidden_labels, alpha=alpha, gamma=gamma, kappa=kappa, n_states=n_states)
     return add_mixture(Request(name, prior, base, arguments, default=default_base_of_states, of_rows=of_rows))

@@ -19,7 +19,13 @@ With M rows that open, S that stay of their own, J sequences and K states,
     \prod_j \frac{\Gamma(\alpha + \kappa)}{\Gamma(\alpha + \kappa + n_j)} \; \alpha^M \kappa^S
     \prod_{i \text{ joins}} c_i \; \gamma^K \frac{\Gamma(\gamma)}{\Gamma(\gamma + M)} \prod_k \Gamma(m_k).
 
-No number of states is too large. Given the shared weights :math:`\beta`, openers can be summed out:
+With at most N states, the shared weights are Dirichlet with N parameters :math:`g = \gamma / N`. A state is opened
+with weight :math:`m_k + g`, a new one with :math:`\gamma - K g`, and the last factors become
+
+.. math:: \gamma^K \prod_{j < K} \Big(1 - \frac j N\Big) \frac{\Gamma(\gamma)}{\Gamma(\gamma + M)}
+    \prod_k \frac{\Gamma(m_k + g)}{\Gamma(1 + g)},
+
+of which those above are the limit of a large N. Given the shared weights :math:`\beta`, openers can be summed out:
 :func:`density_of_transitions`.
 """
 
@@ -126,21 +132,34 @@ def count_hidden(labels: np.ndarray, openers: np.ndarray, sequences: Sequences) 
     return HiddenCounts(tables, int(sizes[0]), sizes[1:], log_joined) if log_joined > -math.inf else impossible
 
 
-def log_hidden(counts: HiddenCounts, n_sequences: int, alpha: float, gamma: float, kappa: float) -> float:
-    """Return the log density of labels and openers; -inf where concentrations are outside their support."""
+def log_hidden(
+    counts: HiddenCounts, n_sequences: int, alpha: float, gamma: float, kappa: float, most: float = math.inf
+) -> float:
+    """Return the log density of labels and openers; -inf where concentrations are outside their support.
+
+    There are at most ``most`` states.
+    """
     n_tables, inside = counts.tables.sum(), 0.0 < alpha < math.inf and 0.0 < gamma < math.inf
-    if not (inside and 0.0 <= kappa < math.inf and len(counts.tables)) or (kappa == 0.0 and counts.n_stays):
+    inside = inside and 0.0 <= kappa < math.inf and 0 < len(counts.tables) <= most
+    if not inside or (kappa == 0.0 and counts.n_stays):
         return -math.inf
+    each = gamma / most
     return float(
         n_tables * math.log(alpha)
         + (counts.n_stays * math.log(kappa) if counts.n_stays else 0.0)
         - _log_rising(alpha, n_sequences)
         - np.sum(gammaln(alpha + kappa + counts.sizes) - gammaln(alpha + kappa))
-        + len(counts.tables) * math.log(gamma)
+        + log_of_states(len(counts.tables), gamma, most)
         - _log_rising(gamma, n_tables)
-        + np.sum(gammaln(counts.tables))
+        + np.sum(gammaln(counts.tables + each))
         + counts.log_joined
     )
+
+
+def log_of_states(n_states: int, gamma: float, most: float) -> float:
+    r"""Return :math:`\log \gamma^K \prod_{j < K} (1 - j / N) / \Gamma(1 + g)^K` for K states of at most N."""
+    found = n_states * (math.log(gamma) - math.lgamma(1.0 + gamma / most))
+    return found + (float(np.log1p(-np.arange(n_states) / most).sum()) if most < math.inf else 0.0)
 
 
 def _log_rising(x: float, n: float) -> float:
@@ -239,18 +258,45 @@ def draw_openers(
     return openers
 
 
-def draw_shares(rng: np.random.Generator, tables: np.ndarray, gamma: float) -> tuple[np.ndarray, float]:
+def shares_parameters(tables: np.ndarray, gamma: float, most: float) -> np.ndarray:
+    """Return Dirichlet parameters of the shared weights of states, given how many rows open each: (K + 1,).
+
+    The last one is that of all states without rows together, 0 where there are none.
+    """
+    found: np.ndarray = np.append(tables + gamma / most, gamma * (1.0 - len(tables) / most))
+    return found
+
+
+def draw_shares(
+    rng: np.random.Generator, tables: np.ndarray, gamma: float, most: float = math.inf
+) -> tuple[np.ndarray, float]:
     """Draw shared weights of the states (K,), and the log of that of all others, given how many rows open each.
 
     The last is a logarithm, since with a small gamma it is often smaller than any number.
     """
-    log_drawn = log_gamma_numbers(rng, np.append(tables, gamma))
+    parameters = shares_parameters(tables, gamma, most)
+    log_drawn, positive = np.full(len(parameters), -math.inf), parameters > 0.0
+    log_drawn[positive] = log_gamma_numbers(rng, parameters[positive])
     log_drawn -= np.logaddexp.reduce(log_drawn)
     return np.maximum(np.exp(log_drawn[:-1]), np.finfo(float).tiny), float(log_drawn[-1])
 
 
+def draw_part_of_rest(rng: np.random.Generator, n_states: int, gamma: float, most: float) -> float:
+    """Draw which part of the weight of all states without rows one of them has, chosen by its weight.
+
+    There are ``n_states`` states with rows. The part has a Beta distribution (Pitman 1996).
+    """
+    others = gamma * (1.0 - (n_states + 1) / most)
+    return float(rng.beta(1.0 + gamma / most, others)) if others > 0.0 else 1.0
+
+
 def draw_hidden(
-    rng: np.random.Generator, alpha: float, gamma: float, kappa: float, sequences: Sequences
+    rng: np.random.Generator,
+    alpha: float,
+    gamma: float,
+    kappa: float,
+    sequences: Sequences,
+    most: float = math.inf,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw labels and openers from their prior: two (n,) int64 arrays."""
     labels, openers = np.zeros((2, len(sequences.rows)), dtype=np.int64)
@@ -271,7 +317,11 @@ def draw_hidden(
             state, does = before, STAYS
         else:
             v, does = rng.random() * (len(opened) + gamma), OPENS
-            state = opened[int(v)] if v < len(opened) else n_states
+            if v < len(opened):
+                state = opened[int(v)]
+            else:
+                # Each state has another gamma / most; those that have no rows yet are the next one.
+                state = min(int((v - len(opened)) / gamma * most), n_states) if most < math.inf else n_states
             n_states = max(n_states, state + 1)
             opened.append(state)
         earlier.append(state)
@@ -286,12 +336,13 @@ def draw_openers_of(
     alpha: float,
     gamma: float,
     kappa: float,
+    most: float = math.inf,
 ) -> np.ndarray:
     """Draw openers given labels, shared weights summed out, by cycles of both: (n,) int64 array."""
     codes, n_states = canonical_labels(labels)
     openers = np.full(len(codes), OPENS)
     for _ in range(CYCLES_OF_OPENERS):
         tables = np.bincount(codes[openers == OPENS], minlength=n_states)
-        shares, _ = draw_shares(rng, tables, gamma)
+        shares, _ = draw_shares(rng, tables, gamma, most)
         openers = draw_openers(rng, codes, shares, sequences, alpha, kappa)
     return openers

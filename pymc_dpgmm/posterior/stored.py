@@ -316,6 +316,7 @@ class StoredOrder:
         self._last = None if found is None else int(self.sequences.rows[self.sequences.starts[found + 1] - 1])
         self._parameters = source.parameters(name, record["parameters"])
         self._openers = source.variable(record["hidden_openers"]) if "hidden_openers" in record else None
+        self._most = float(record.get("n_states") or math.inf)
 
     def seats(self, s: int, labels: np.ndarray, sizes: np.ndarray, names: np.ndarray) -> Any:
         """Return where the next row may be in a draw."""
@@ -325,7 +326,7 @@ class StoredOrder:
             return SegmentSeats(last, len(sizes), numbers["p"])
         counts = transition_counts(labels[self.sequences.rows], self.sequences, len(sizes))
         tables = np.bincount(labels[np.asarray(self._openers.at(s)) == OPENS], minlength=len(sizes))
-        return HiddenSeats(last, counts, tables.astype(float), **numbers)
+        return HiddenSeats(last, counts, tables.astype(float), **numbers, most=self._most)
 
     def draw(self, *_: Any) -> Any:
         """Raise UnknownPriorError: rows in order have no prior on partitions of rows in any order."""

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import math
 
 import arviz as az
 import exact
@@ -41,7 +42,7 @@ def log_evidences():
 
 
 @functools.cache
-def log_priors():
+def log_priors(most=math.inf):
     """Of all partitions, with gamma 0.8, for each alpha and kappa of the grid, and of these."""
     log_p = np.full((len(PARTITIONS), len(GRID), len(GRID)), -np.inf)
     alpha, kappa = GRID[:, None], GRID[None, :]
@@ -53,14 +54,21 @@ def log_priors():
                 own = tables.sum() * np.log(alpha) + n_stays * np.log(kappa) + log_joined
                 own = own + gammaln(alpha) - gammaln(alpha + 2)
                 own = own + sum(gammaln(alpha + kappa) - gammaln(alpha + kappa + size) for size in sizes)
-                own = own + len(tables) * np.log(0.8) + gammaln(0.8) - gammaln(0.8 + tables.sum())
-                log_p[at] = np.logaddexp(log_p[at], own + gammaln(tables).sum())
+                own = own + gammaln(0.8) - gammaln(0.8 + tables.sum())
+                if most < math.inf:
+                    own = own + gammaln(tables + 0.8 / most).sum() - len(tables) * gammaln(0.8 / most)
+                    # Which of the states these are: none, if there are more of them.
+                    n_ways = math.perm(int(most), len(tables))
+                    own = own + math.log(n_ways) if n_ways else -np.inf
+                else:
+                    own = own + len(tables) * np.log(0.8) + gammaln(tables).sum()
+                log_p[at] = np.logaddexp(log_p[at], own)
     return log_p + LAW[:, None] + LAW
 
 
-def posterior_by_quadrature():
-    """Probabilities of all partitions, E log alpha and E log kappa."""
-    log_p = log_priors() + log_evidences()[:, None, None]
+def posterior_by_quadrature(most=math.inf, possible=True):
+    """Probabilities of all partitions, of those that are possible, E log alpha and E log kappa."""
+    log_p = log_priors(most) + np.where(possible, log_evidences(), -np.inf)[:, None, None]
     p = np.exp(log_p - logsumexp(log_p))
     return p.sum(axis=(1, 2)), p.sum(axis=(0, 2)) @ np.log(GRID), p.sum(axis=(0, 1)) @ np.log(GRID)
 
@@ -89,6 +97,30 @@ def test_states_and_concentrations_beside_quadrature(fit):
     assert_mean_matches(np.log(idata.posterior["alpha"].to_numpy()), alpha)
     assert_mean_matches(np.log(idata.posterior["kappa"].to_numpy()), kappa)
     assert float(az.rhat(idata.posterior["alpha"])) < 1.01
+
+
+@pytest.fixture(scope="module")
+def fit_of_two():
+    """At most two states, of which those of the first two rows are known."""
+    model = model_of_counts(n_states=2, known_labels=["calm", "busy", None, None, None])
+    return model, sample(model, 2_000, tune=100, chains=2, cores=1, random_seed=1)
+
+
+def test_few_states_of_which_some_are_known(fit_of_two):
+    """The posterior of states, alpha and kappa is that of a sum over all that are possible."""
+    model, idata = fit_of_two
+    p, alpha, kappa = posterior_by_quadrature(2.0, [own[0] != own[1] for own in PARTITIONS])
+    drawn = idata.posterior["y_labels"].to_numpy().astype(np.int64)
+    assert drawn.max() == 1
+    exact.assert_matches(exact.codes(drawn), PARTITIONS, p)
+    assert_mean_matches(np.log(idata.posterior["alpha"].to_numpy()), alpha)
+    assert_mean_matches(np.log(idata.posterior["kappa"].to_numpy()), kappa)
+    with model, pytest.raises(NotImplementedError, match="known_labels are not supported"):
+        pm.sample_prior_predictive(1)
+    # No third state is predicted, and rows that follow have the probabilities of one longer sequence.
+    new = dp.sample_new_rows(idata, "y", 4, group="b", random_seed=1)["cluster"].to_numpy()
+    assert new.max() == 1
+    assert float(dp.transitions(idata, "y", random_seed=1)["new"].max()) == 0.0
 
 
 @pytest.mark.slow
@@ -143,30 +175,32 @@ def test_states_that_others_depend_on():
     exact.assert_matches(exact.codes(drawn), PARTITIONS, p / p.sum())
 
 
-def next_states(labels, openers, numbers):
+def next_states(labels, openers, numbers, most=math.inf):
     """Probabilities that a row after sequence b is in each state, or a new one, by the joint density."""
     rows = np.insert(SEQUENCES.rows, len(SEQUENCES.rows), len(COUNTS))
     longer = Sequences(rows, SEQUENCES.starts + np.array([0, 0, 1]))
-    before = log_hidden(count_hidden(labels, openers, SEQUENCES), 2, *numbers)
+    before = log_hidden(count_hidden(labels, openers, SEQUENCES), 2, *numbers, most)
     found = []
     for state in range(labels.max() + 2):
         with_row = [
-            log_hidden(count_hidden(np.append(labels, state), np.append(openers, does), longer), 2, *numbers)
+            log_hidden(count_hidden(np.append(labels, state), np.append(openers, does), longer), 2, *numbers, most)
             for does in range(3)
         ]
         found.append(np.exp(logsumexp(with_row) - before))
     return np.array(found)
 
 
-def test_the_next_row(fit):
+@pytest.mark.parametrize("which", ["fit", "fit_of_two"])
+def test_the_next_row(which, request):
     """Its state has the probabilities of the joint density, one row longer; drawn ones have them too."""
-    _, idata = fit
+    _, idata = request.getfixturevalue(which)
+    most = math.inf if which == "fit" else 2.0
     posterior = idata.posterior.isel(chain=0, draw=slice(0, 400))
     labels, openers = posterior["y_labels"].to_numpy(), posterior["y_openers"].to_numpy()
     expected = np.zeros((400, 7))
     for draw in range(400):
         numbers = float(posterior["alpha"][draw]), 0.8, float(posterior["kappa"][draw])
-        own = next_states(labels[draw].astype(np.int64), openers[draw], numbers)
+        own = next_states(labels[draw].astype(np.int64), openers[draw], numbers, most)
         assert own.sum() == pytest.approx(1.0)
         expected[draw, : len(own)] = own
     part = idata.sel(draw=slice(0, 399)).isel(chain=[0])
@@ -226,9 +260,11 @@ def test_names_and_pictures(fit):
         dp.log_likelihood(idata, "y")
 
 
-def test_densities_of_states_and_openers(fit):
-    """The graph has the density of the numbers; what is impossible has none; kappa may be 0."""
-    model, _ = fit
+@pytest.mark.parametrize("which", ["fit", "fit_of_two"])
+def test_densities_of_states_and_openers(which, request):
+    """The graph has the density of the numbers; what is impossible has none."""
+    model, _ = request.getfixturevalue(which)
+    most = math.inf if which == "fit" else 2.0
     point = model.initial_point(random_seed=1)
     log_p = model.compile_logp([model["y_labels"], model["y_openers"]])
     alpha, kappa = np.exp(point["alpha_log__"]), np.exp(point["kappa_log__"])
@@ -237,11 +273,13 @@ def test_densities_of_states_and_openers(fit):
     for _ in range(200):
         labels, openers = rng.integers(3, size=5), rng.integers(3, size=5)
         openers[rng.random(5) < 0.5] = OPENS
-        expected = log_hidden(count_hidden(labels, openers, SEQUENCES), 2, alpha, 0.8, kappa)
+        expected = log_hidden(count_hidden(labels, openers, SEQUENCES), 2, alpha, 0.8, kappa, most)
+        if which == "fit_of_two" and labels[0] == labels[1]:
+            expected = -np.inf
         seen += expected > -np.inf
         given = {"y_labels": labels.astype("int16"), "y_openers": openers.astype("int8")}
         assert log_p(point | given) == pytest.approx(expected)
-    assert seen > 20
+    assert seen > 10
 
 
 def test_prior_draws():
@@ -309,7 +347,11 @@ def test_what_is_refused():
         ({"alpha": 0.0}, "alpha must be"),
         ({"kappa": -1.0}, "kappa must be"),
         ({"order": [1, 2, 2, 3, 4, 5]}, "order has 2 for row 1 and for row 2"),
-        ({"known_labels": [0, -1, -1, -1, -1, -1]}, "known_labels is not supported"),
+        ({"must_link": [0, 0, -1, -1, -1, -1]}, "must_link is not supported"),
+        ({"n_states": 0}, "n_states must be at least 1"),
+        ({"n_states": 2.5}, "n_states must be"),
+        ({"n_states": 1, "known_labels": [0, 1, -1, -1, -1, -1]}, "known_labels have 2 states, but n_states is 1"),
+        ({"known_labels": [0, 1, -1, -1, -1, -1], "initval": [0] * 6}, "initval of labels contradicts"),
         ({"unit": [0, 0, 1, 1, 2, 2]}, "unit is not supported for hidden states"),
         ({"initval": [9] * 6}, "initval of labels must lie"),
     ]:

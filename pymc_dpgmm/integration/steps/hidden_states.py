@@ -58,12 +58,12 @@ class HiddenStatesTarget(LabelsTarget):
     def __init__(self, model: pm.Model, value: Variable) -> None:
         super().__init__(model, value)
         rv = model.values_to_rvs[value]
-        alpha, gamma, kappa, rows, starts = rv.owner.op.dist_params(rv.owner)
+        alpha, gamma, kappa, most, known, rows, starts = rv.owner.op.dist_params(rv.owner)
         self.concentrations = [alpha, gamma, kappa]
         self._numbers = PointFunction(model, self.concentrations)
         self.sequences = Sequences(rows.data, starts.data)
         self.openers = model.rvs_to_values[openers_of(model, rv)]
-        self.moves = HiddenStates(self.sequences)
+        self.moves = HiddenStates(self.sequences, float(most.data), known.data)
 
     @staticmethod
     def _dependents(model: pm.Model, rv: Variable) -> tuple[list[Variable], list[Variable]]:
@@ -89,7 +89,7 @@ class HiddenStatesTarget(LabelsTarget):
     def log_prior_at(self, point: Mapping[str, np.ndarray]) -> Callable[[float, float, float], float]:
         """Return the log density of states and openers at a point, as a function of alpha, gamma and kappa."""
         counts = count_hidden(point[self.name], point[self.openers.name], self.sequences)
-        return partial(log_hidden, counts, len(self.sequences.starts) - 1)
+        return partial(log_hidden, counts, len(self.sequences.starts) - 1, most=self.moves.most)
 
 
 class HiddenStatesStep(PartitionStep):
@@ -205,7 +205,7 @@ class HiddenStatesStep(PartitionStep):
             if rest is None:
                 few, n_scans = state.n <= FEW_ROWS, min(max(FEW_ROWS // state.n, 1), MOST_SCANS)
                 for _ in range(N_SWEEPS if few else 1):
-                    n_moved += sum(moves.scan(state.n if few else MOST_SCANNED) for _ in range(n_scans))
+                    n_moved += moves.scan(state.n if few else MOST_SCANNED, n_scans)
                     n_moved += moves.draw_sequences()
                 for _ in range(N_SPLITS_IN_TUNING if self.tune else 1):
                     split_or_merge(moves)

@@ -1,5 +1,6 @@
 """The posterior of cluster weights, and of the clusters of new rows, given the partition of a draw."""
 
+import math
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -12,6 +13,7 @@ from pymc_dpgmm.partitions.draws import (
     seating_probabilities,
     with_known_components,
 )
+from pymc_dpgmm.partitions.hidden_states import draw_part_of_rest, shares_parameters
 from pymc_dpgmm.partitions.priors import GibbsType, chinese_restaurant
 
 # Stick-breaking draws clusters without rows until the weight left is SMALLEST, or MOST of them have been drawn. A
@@ -156,12 +158,21 @@ class HiddenSeats:
         How many rows have opened each state.
     alpha, gamma, kappa : float
         Concentrations.
+    most : float
+        The largest number of states.
     """
 
     def __init__(
-        self, last: int, counts: np.ndarray, tables: np.ndarray, alpha: float, gamma: float, kappa: float
+        self,
+        last: int,
+        counts: np.ndarray,
+        tables: np.ndarray,
+        alpha: float,
+        gamma: float,
+        kappa: float,
+        most: float = math.inf,
     ) -> None:
-        self.last, self.counts, self.tables = last, counts, tables
+        self.last, self.counts, self.tables, self.most = last, counts, tables, most
         self.alpha, self.gamma, self.kappa = alpha, gamma, kappa
 
     @property
@@ -177,12 +188,13 @@ class HiddenSeats:
 
     def probabilities(self) -> np.ndarray:
         """Return the predictive probabilities of the next state, shared weights integrated out: (K + 1,)."""
-        weights = self._weights(np.append(self.tables, self.gamma) / (self.tables.sum() + self.gamma))
+        parameters = shares_parameters(self.tables, self.gamma, self.most)
+        weights = self._weights(parameters / parameters.sum())
         return np.asarray(weights[self.last + 1] / weights[self.last + 1].sum())
 
     def draw_shares(self, rng: np.random.Generator) -> np.ndarray:
         """Draw the shared weights of the states, and of all others together: (K + 1,)."""
-        return _dirichlet(rng, np.append(self.tables, self.gamma))
+        return _dirichlet(rng, shares_parameters(self.tables, self.gamma, self.most))
 
     def draw_transitions(self, rng: np.random.Generator) -> np.ndarray:
         """Draw all transitions: (K + 1, K + 1), first those of first states; last those to any other state."""
@@ -195,6 +207,10 @@ class HiddenSeats:
     def draw_of_new(self, rng: np.random.Generator) -> np.ndarray:
         """Draw the probabilities of the next state: (K + J,)."""
         *known, rest = self.draw_shares(rng)
+        if self.most < math.inf:
+            n_empty = int(self.most) - len(known)
+            empty = rest * rng.dirichlet(np.full(n_empty, self.gamma / self.most)) if n_empty else np.empty(0)
+            return _dirichlet(rng, self._weights(np.append(known, empty))[self.last + 1])
         process = chinese_restaurant(self.gamma)
         assert process is not None
         shares = np.append(known, draw_new_weights(rng, process, len(known), float(rest), SMALLEST, MOST))
@@ -218,7 +234,7 @@ class HiddenSeats:
                 weights[before] += self.kappa
             state = int(rng.choice(len(weights), p=weights / weights.sum()))
             if state == len(shares):
-                shares.append(rest * rng.beta(1.0, self.gamma))
+                shares.append(rest * draw_part_of_rest(rng, len(shares), self.gamma, self.most))
                 rest -= shares[-1]
                 own.append(0.0)
             own[state] += 1.0

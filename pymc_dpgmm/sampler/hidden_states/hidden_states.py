@@ -6,7 +6,11 @@ the states and forgotten when a draw ends:
 .. math:: p(\text{labels}, \beta) = \gamma^K \beta_*^{\gamma - 1} \prod_k \beta_k^{-1} \;
     p(\text{transitions} \mid \beta)
 
-(Teh et al. 2006, section 5.3; :func:`~pymc_dpgmm.partitions.hidden_states.density_of_transitions`).
+(Teh et al. 2006, section 5.3; :func:`~pymc_dpgmm.partitions.hidden_states.density_of_transitions`). With at most N
+states, :math:`g = \gamma / N` and :math:`\gamma_* = \gamma - K g`, the factors before the last become
+
+.. math:: \gamma^K \prod_{j < K} \Big(1 - \frac j N\Big) \frac{\Gamma(\gamma)}{\Gamma(1 + g)^K \Gamma(\gamma_*)}
+    \beta_*^{\gamma_* - 1} \prod_k \beta_k^{g - 1}.
 
 *Sequences* are drawn given transitions and parameters of states. A threshold u, uniform below the least weight of
 a state with rows, leaves finitely many states with larger weights, whose weights, transitions and parameters are
@@ -28,13 +32,15 @@ from pymc_dpgmm.partitions.hidden_states import (
     OPENS,
     density_of_transitions,
     draw_openers,
+    draw_part_of_rest,
     draw_shares,
+    log_of_states,
     transition_counts,
 )
 from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.partitions.segments import Sequences
 from pymc_dpgmm.sampler.hidden_states.paths import draw_paths
-from pymc_dpgmm.sampler.hidden_states.scans import ALPHA, GAMMA, HIDDEN, KAPPA, REST, count_all, scan_states
+from pymc_dpgmm.sampler.hidden_states.scans import ALPHA, GAMMA, HIDDEN, KAPPA, MOST, REST, count_all, scan_states
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import draw_parameters
 from pymc_dpgmm.sampler.state.memory import NEEDS_ROOM, NOT_A_NUMBER
 from pymc_dpgmm.sampler.state.state import WHY_NO_DENSITY, State
@@ -52,6 +58,11 @@ class HiddenStates(Memory, block=HIDDEN):
     Parameters
     ----------
     sequences : Sequences
+    most : float
+        The largest number of states, which may be infinite.
+    known : (n,) integer array, optional
+        Numbers of the states of rows that are known, -1 where they are not. Such rows stay where they are: states
+        that labels begin with must have all rows of a number together, and those of others apart.
 
     Attributes
     ----------
@@ -65,9 +76,11 @@ class HiddenStates(Memory, block=HIDDEN):
     numbers: np.ndarray
     counts: np.ndarray
 
-    def __init__(self, sequences: Sequences) -> None:
+    def __init__(self, sequences: Sequences, most: float = math.inf, known: np.ndarray | None = None) -> None:
         super().__init__()
         self.sequences, n = sequences, len(sequences.rows)
+        self.most, self.known = most, np.full(n, -1) if known is None else known
+        self._free = np.flatnonzero(self.known < 0)
         begins = np.zeros(n + 1, dtype=bool)
         begins[sequences.starts] = True
         self.begins, self.ends = begins[:-1], begins[1:]
@@ -76,16 +89,17 @@ class HiddenStates(Memory, block=HIDDEN):
         before[ordered[1:]] = np.where(self.begins[1:], -1, ordered[:-1])
         after[ordered[:-1]] = np.where(self.ends[:-1], -1, ordered[1:])
         self.before, self.after = before, after
-        self.numbers, self._log_rest = np.ones(4), 0.0
+        self.numbers, self._log_rest = np.ones(5), 0.0
+        self.numbers[MOST] = most
         self.tally: dict[str, int] = {}
 
     def __reduce__(self) -> Any:
-        return HiddenStates, (self.sequences,)
+        return HiddenStates, (self.sequences, self.most, self.known)
 
     @property
     def concentrations(self) -> tuple[float, float, float]:
         """Alpha, gamma and kappa."""
-        alpha, gamma, kappa, _ = self.numbers.tolist()
+        alpha, gamma, kappa, *_ = self.numbers.tolist()
         return alpha, gamma, kappa
 
     def set_concentrations(self, alpha: float, gamma: float, kappa: float) -> None:
@@ -116,7 +130,7 @@ class HiddenStates(Memory, block=HIDDEN):
     def draw_shares(self, openers: np.ndarray) -> None:
         """Draw shared weights given openers."""
         tables = np.bincount(self.codes()[openers == OPENS], minlength=self.state.n_clusters)
-        shares, self._log_rest = draw_shares(self.rng, tables, self.concentrations[1])
+        shares, self._log_rest = draw_shares(self.rng, tables, self.concentrations[1], self.most)
         self.shares[:] = 0.0
         self.shares[self._slots], self.numbers[REST] = shares, max(math.exp(self._log_rest), LEAST)
 
@@ -143,18 +157,26 @@ class HiddenStates(Memory, block=HIDDEN):
         slots = self._slots
         counts = transition_counts(self.codes()[self.sequences.rows], self.sequences, len(slots))
         within, n_states, log_rest = density_of_transitions(counts, self.shares[slots]), len(slots), self._log_rest
+        log_shares, part_of_rest = float(np.log(self.shares[slots]).sum()), 1.0 - n_states / self.most
 
         def log_density(alpha: float, gamma: float, kappa: float) -> float:
             if not (0.0 < alpha < math.inf and 0.0 < gamma < math.inf and 0.0 <= kappa < math.inf):
                 return -math.inf
-            return n_states * math.log(gamma) + (gamma - 1.0) * log_rest + within(alpha, kappa)
+            found = log_of_states(n_states, gamma, self.most) + within(alpha, kappa)
+            found += math.lgamma(gamma) + gamma / self.most * log_shares
+            if part_of_rest > 0.0:
+                found += (gamma * part_of_rest - 1.0) * log_rest - math.lgamma(gamma * part_of_rest)
+            return found
 
         return log_density
 
-    def scan(self, n_rows: int) -> int:
-        """Draw the states of so many rows, one after the other; return how many have another one than before."""
+    def scan(self, n_rows: int, n_scans: int = 1) -> int:
+        """Draw the states of so many rows, one after the other; return how many have another one than before.
+
+        Each of several scans has its own order.
+        """
         state = self.state
-        queue = self.rng.permutation(state.n)[:n_rows]
+        queue = np.concatenate([self.rng.permutation(self._free)[:n_rows] for _ in range(n_scans)])
         self.position, state.n_moved = 0, 0
         count_all(self.address)
         while (told := scan_states(self.address, address_of(queue), len(queue))) == NEEDS_ROOM:
@@ -167,6 +189,10 @@ class HiddenStates(Memory, block=HIDDEN):
     def own_shares(self) -> np.ndarray:
         """Return the shared weights of the states that have rows, in the order of the list of slots: (K,)."""
         return self.shares[self._slots]
+
+    def rest(self) -> float:
+        """Return the weight of all states that have no rows."""
+        return float(self.numbers[REST]) if self.state.n_clusters < self.most else 0.0
 
     def grow(self) -> None:
         """Make room for more states."""
@@ -203,6 +229,10 @@ class HiddenStates(Memory, block=HIDDEN):
             last = within[:, codes[stop]].copy()
         of_states = np.concatenate([slots, np.zeros(n_states - n_occupied, dtype=slots.dtype)])
         log_p = self.log_densities(of_states, sequences.rows[start:stop])
+        known = np.flatnonzero(self.known[sequences.rows[start:stop]] >= 0)
+        of_known = log_p[known, codes[start:stop][known]]
+        log_p[known] = -math.inf
+        log_p[known, codes[start:stop][known]] = of_known
         largest = log_p.max(axis=1, keepdims=True)
         if not np.all(largest > -math.inf):
             return 0
@@ -244,11 +274,13 @@ class HiddenStates(Memory, block=HIDDEN):
         They are those above a threshold, which is uniform below the least one: a stick is broken until nothing
         above the threshold is left.
         """
-        gamma, rest = self.concentrations[1], float(self.numbers[REST])
+        gamma, n_occupied, rest = self.concentrations[1], self.state.n_clusters, self.rest()
         found: list[float] = []
         threshold, left = least * self.rng.random(), rest
-        while left > threshold and len(found) <= MOST_STATES:
-            part = left * self.rng.beta(1.0, gamma)
+        n_left, n_broken = self.most - n_occupied, 0
+        while left > threshold and n_broken < n_left and len(found) <= MOST_STATES:
+            part = left * draw_part_of_rest(self.rng, n_occupied + n_broken, gamma, self.most)
+            n_broken += 1
             left -= part
             if part > threshold:
                 found.append(part)

@@ -15,7 +15,7 @@ transitions of the row, and in a new state with weight :math:`\alpha \beta_* \cd
 import math
 
 from pymc_dpgmm.native import blocks
-from pymc_dpgmm.native.arithmetic import SMALLEST, uniform
+from pymc_dpgmm.native.arithmetic import SMALLEST, minus_log_beta
 from pymc_dpgmm.native.blocks import NUMBER, Block
 from pymc_dpgmm.native.compiled import INT, INTS, NOTHING, c_function, inlined
 from pymc_dpgmm.sampler.state.choices import choose
@@ -32,13 +32,14 @@ HIDDEN = Block(
     # How often each slot follows each, and how many rows follow one in each; slot 0 is the beginning of sequences.
     counts=blocks.INTS,
     totals=blocks.INTS,
-    # Shared weights of the slots, and alpha, gamma, kappa and the weight of all states without rows.
+    # Shared weights of the slots, and alpha, gamma, kappa, the weight of all states without rows, and the largest
+    # number of states.
     shares=blocks.FLOATS,
     numbers=blocks.FLOATS,
     # Where a scan goes on.
     position=NUMBER,
 )
-ALPHA, GAMMA, KAPPA, REST = range(4)
+ALPHA, GAMMA, KAPPA, REST, MOST = range(5)
 hidden_at = HIDDEN.reader()
 
 
@@ -99,10 +100,15 @@ def _weigh_transitions(h, s, i, weights, n_states):
 
 
 @inlined
-def _open_share(h, s, k):
-    """Give a share to slot ``k``, which has no rows yet: a part of the rest, by a Beta(1, gamma) number."""
-    rest = h.numbers[REST]
-    left = rest * math.exp(math.log1p(-uniform(s.bits)) / h.numbers[GAMMA])
+def _open_share(h, s, k, n_states):
+    """Give a share to slot ``k``, which has no rows yet, as ``n_states`` others have: a part of the rest.
+
+    See :func:`~pymc_dpgmm.partitions.hidden_states.draw_part_of_rest`.
+    """
+    rest, gamma, most, left = h.numbers[REST], h.numbers[GAMMA], h.numbers[MOST], 0.0
+    others = gamma * (1.0 - (n_states + 1) / most)
+    if others > 0.0:
+        left = rest * math.exp(-minus_log_beta(s.bits, others, 1.0 + gamma / most))
     h.shares[k], h.numbers[REST] = max(rest - left, SMALLEST), max(left, SMALLEST)
 
 
@@ -139,8 +145,12 @@ def scan_states(block, queue, n_rows):
                 _count_row(h, s, i, current, 1)
                 return NOT_A_NUMBER
         _weigh_transitions(h, s, i, weights, n_states)
+        n_others = n_states
         if alone:
             weights[own] = -math.inf
+            n_others -= 1
+        if n_others >= h.numbers[MOST]:
+            weights[n_states] = -math.inf
         choice = choose(s, weights, n_states + 1)
         opens = choice == n_states
         target = s.order[choice]
@@ -155,7 +165,7 @@ def scan_states(block, queue, n_rows):
                 leave(s, i)
             join(s, i, target)
         if opens:
-            _open_share(h, s, target)
+            _open_share(h, s, target, n_others)
         elif alone:
             free_slot(s, current)
             h.shares[current] = 0.0

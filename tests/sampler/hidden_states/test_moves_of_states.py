@@ -8,6 +8,7 @@ import exact
 import numpy as np
 import pytest
 from family_cases import CASES, with_further_slow
+from scipy.special import gammaln
 from scipy.stats import chi2
 
 import pymc_dpgmm as dp
@@ -33,31 +34,35 @@ SEQUENCES = sequences_of(np.array([0, 0, 1, 0, 1, 0]), np.array([3.0, 1.0, 2.0, 
 ALPHA, GAMMA, KAPPA = 1.3, 0.8, 1.7
 N = len(SEQUENCES.rows)
 PARTITIONS = exact.partitions(N)
+# Kappa, and the largest number of states.
+PRIORS = {"not sticky": (0.0, math.inf), "sticky": (KAPPA, math.inf), "three states": (KAPPA, 3.0)}
 
 
-def log_prior_of(labels, sequences=SEQUENCES, kappa=KAPPA, alpha=ALPHA, gamma=GAMMA):
+def log_prior_of(labels, sequences=SEQUENCES, kappa=KAPPA, alpha=ALPHA, gamma=GAMMA, most=math.inf):
     """Summed over all openers."""
     found = -math.inf
     for openers in itertools.product(range(3), repeat=len(labels)):
         counts = count_hidden(np.asarray(labels), np.array(openers), sequences)
-        found = np.logaddexp(found, log_hidden(counts, len(sequences.starts) - 1, alpha, gamma, kappa))
+        found = np.logaddexp(found, log_hidden(counts, len(sequences.starts) - 1, alpha, gamma, kappa, most))
     return found
 
 
 @functools.cache
-def log_priors(kappa):
-    return np.array([log_prior_of(labels, kappa=kappa) for labels in PARTITIONS])
+def log_priors(kappa, most=math.inf):
+    return np.array([log_prior_of(labels, kappa=kappa, most=most) for labels in PARTITIONS])
 
 
-@pytest.fixture(params=[0.0, KAPPA], ids=["not sticky", "sticky"])
+@pytest.fixture(params=PRIORS)
 def prior(request):
-    """Kappa, and log probabilities of all partitions."""
-    return request.param, log_priors(request.param)
+    """Kappa, the largest number of states, and log probabilities of all partitions."""
+    return *PRIORS[request.param], log_priors(*PRIORS[request.param])
 
 
-def simulated(rng, kappa):
+def simulated(rng, kappa, most):
     """Labels by tables that have dishes, and dishes by a stick that is broken as far as needed."""
     sticks, left, tables_after = [], 1.0, {}
+    if most < math.inf:
+        sticks, left = rng.dirichlet(np.full(int(most), GAMMA / most)).tolist(), 0.0
     labels = np.zeros(N, dtype=np.int64)
     for start, stop in itertools.pairwise(SEQUENCES.starts):
         before = -1
@@ -72,11 +77,11 @@ def simulated(rng, kappa):
             else:
                 u, dish = rng.random(), 0
                 while u >= 0.0:
-                    if dish == len(sticks):
+                    if dish == len(sticks) < most:
                         part = left * rng.beta(1.0, GAMMA)
                         sticks.append(part)
                         left -= part
-                    u -= sticks[dish]
+                    u -= sticks[dish] if dish + 1 < most else 1.0
                     dish += 1
                 tables.append([1, dish - 1])
             labels[i] = before = tables[chosen][1]
@@ -86,20 +91,42 @@ def simulated(rng, kappa):
 @pytest.mark.parametrize("draw", ["tables", "forwards"])
 def test_prior_beside_draws(draw, prior):
     """The density of labels and openers is that of tables with dishes, and of the package's own draws."""
-    kappa, log_p = prior
+    kappa, most, log_p = prior
     rng = np.random.default_rng(3)
     assert np.logaddexp.reduce(log_p) == pytest.approx(0.0, abs=1e-10)
     drawn = [
-        simulated(rng, kappa) if draw == "tables" else draw_hidden(rng, ALPHA, GAMMA, kappa, SEQUENCES)[0]
+        simulated(rng, kappa, most)
+        if draw == "tables"
+        else draw_hidden(rng, ALPHA, GAMMA, kappa, SEQUENCES, most)[0]
         for _ in range(10_000)
     ]
     labels = np.array([named_by_appearance(own)[0] for own in drawn])
     exact.assert_matches(exact.codes(labels)[None], PARTITIONS, np.exp(log_p))
 
 
-def test_transitions_given_shared_weights_add_up_to_the_prior(prior):
+def test_a_large_gamma_makes_transitions_dirichlet():
+    """With at most three states and equal shared weights, they are Dirichlet with three equal parameters."""
+    found = [log_prior_of(labels, gamma=1e7, most=3.0) for labels in PARTITIONS]
+    each, expected = ALPHA / 3.0, []
+    for labels in PARTITIONS:
+        n_states = int(labels.max()) + 1
+        if n_states > 3:
+            expected.append(-math.inf)
+            continue
+        counts = transition_counts(np.asarray(labels)[SEQUENCES.rows], SEQUENCES, n_states)
+        pseudo = np.full(counts.shape, each)
+        pseudo[1:][np.diag_indices(n_states)] += KAPPA
+        totals = np.array([ALPHA] + [ALPHA + KAPPA] * n_states)
+        log_p = np.sum(gammaln(pseudo + counts) - gammaln(pseudo))
+        log_p += np.sum(gammaln(totals) - gammaln(totals + counts.sum(axis=1)))
+        expected.append(log_p + math.lgamma(4.0) - math.lgamma(4.0 - n_states))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("kappa", [0.0, KAPPA], ids=["not sticky", "sticky"])
+def test_transitions_given_shared_weights_add_up_to_the_prior(kappa):
     """The integral over shared weights of states, by draws of sticks, is the prior."""
-    kappa, log_p = prior
+    log_p = log_priors(kappa)
     rng, n_draws = np.random.default_rng(0), 4_000
     chosen = [0, 5, 50, 120]
     found = np.zeros((len(chosen), n_draws))
@@ -124,7 +151,7 @@ def test_transitions_given_shared_weights_add_up_to_the_prior(prior):
 
 
 def test_openers_given_labels(prior):
-    kappa, _ = prior
+    kappa, most, _ = prior
     labels = np.array([0, 0, 1, 0, 0, 1])
     rng = np.random.default_rng(4)
     all_openers = [
@@ -133,11 +160,12 @@ def test_openers_given_labels(prior):
         if len(count_hidden(labels, np.array(openers), SEQUENCES).tables)
     ]
     log_p = [
-        log_hidden(count_hidden(labels, np.array(own), SEQUENCES), 2, ALPHA, GAMMA, kappa) for own in all_openers
+        log_hidden(count_hidden(labels, np.array(own), SEQUENCES), 2, ALPHA, GAMMA, kappa, most)
+        for own in all_openers
     ]
     p = exact.normalized(np.array(log_p))
     n_draws = 1_500
-    found = [tuple(draw_openers_of(rng, labels, SEQUENCES, ALPHA, GAMMA, kappa)) for _ in range(n_draws)]
+    found = [tuple(draw_openers_of(rng, labels, SEQUENCES, ALPHA, GAMMA, kappa, most)) for _ in range(n_draws)]
     counts = np.array([found.count(own) for own in all_openers])
     many = p * n_draws > 5.0
     counts, expected = np.append(counts[many], counts[~many].sum()), np.append(p[many], p[~many].sum()) * n_draws
@@ -182,8 +210,14 @@ MOVES = {
 N_DRAWS = {"scans": 6_000, "sequences": 8_000, "parts": 8_000, "splits and merges": 4_000, "all": 3_000}
 
 
-def draws_of(views, kappa, move, n_draws, seed=1):
-    rng, state, moves = np.random.default_rng(seed), state_of(views), HiddenStates(SEQUENCES)
+# Rows whose states are known, and states that agree with them.
+KNOWN, AGREEING = np.array([0, -1, 1, -1, -1, 0]), np.array([0, 0, 1, 0, 1, 0])
+
+
+def draws_of(views, kappa, move, n_draws, seed=1, most=math.inf, known=None):
+    rng, state, moves = np.random.default_rng(seed), state_of(views), HiddenStates(SEQUENCES, most, known)
+    if known is not None:
+        state.relabel(AGREEING)
     openers, labels = np.full(N, OPENS), np.empty((n_draws, N), dtype=np.int64)
     moves.set_concentrations(ALPHA, GAMMA, kappa)
     with np.errstate(all="ignore"):
@@ -196,10 +230,21 @@ def draws_of(views, kappa, move, n_draws, seed=1):
 
 @pytest.mark.parametrize("move", MOVES)
 def test_moves_follow_the_posterior(move, prior):
-    kappa, log_p = prior
+    kappa, most, log_p = prior
     views = [view_of("nig-one-column")]
-    labels = draws_of(views, kappa, MOVES[move], N_DRAWS[move])
+    labels = draws_of(views, kappa, MOVES[move], N_DRAWS[move], most=most)
     exact.assert_matches(exact.codes(labels)[None], PARTITIONS, posterior(views, log_p))
+
+
+@pytest.mark.parametrize("most", [math.inf, 3.0], ids=["any number", "three states"])
+@pytest.mark.parametrize("move", MOVES)
+def test_states_that_are_known(move, most):
+    """Rows of a known state stay together, those of others apart; the rest follows the posterior given these."""
+    views = [view_of("nig-one-column")]
+    agree = np.array([own[0] == own[5] != own[2] for own in PARTITIONS])
+    p = posterior(views, np.where(agree, log_priors(KAPPA, most), -math.inf))
+    labels = draws_of(views, KAPPA, MOVES[move], N_DRAWS[move], most=most, known=KNOWN)
+    exact.assert_matches(exact.codes(labels)[None], PARTITIONS, p)
 
 
 def test_transitions_that_are_smaller_than_any_number():
@@ -272,9 +317,28 @@ def mistaken_threshold(monkeypatch):
     monkeypatch.setattr(hidden_states, "draw_paths", wrong)
 
 
+def mistaken_rest(monkeypatch):
+    """What states without rows have does not depend on how many states are left."""
+    real = splits._States.of_rest
+    monkeypatch.setattr(splits._States, "of_rest", lambda states, hidden: (GAMMA, real(states, hidden)[1]))
+
+
+def mistaken_known(monkeypatch):
+    """On which side known rows are counts as given."""
+    real = splits._side_of_known
+    monkeypatch.setattr(
+        splits, "_side_of_known", lambda *arguments: (found := real(*arguments)) and (*found[:2], 0.0)
+    )
+
+
 def mistaken_split(monkeypatch):
-    """The density of the part that a side takes is left out."""
-    monkeypatch.setattr(splits, "_log_beta_density", lambda *_: 0.0)
+    """The density of the part that a side takes is that of its logit."""
+    real = splits._log_beta_density
+
+    def wrong(log_parts, *parameters):
+        return real(log_parts, *parameters) + log_parts.sum()
+
+    monkeypatch.setattr(splits, "_log_beta_density", wrong)
 
 
 MISTAKES = {
@@ -282,16 +346,20 @@ MISTAKES = {
     "table counts": ("scans", mistaken_openers),
     "the threshold": ("sequences", mistaken_threshold),
     "the part of a side": ("splits and merges", mistaken_split),
+    "what is left": ("splits and merges", mistaken_rest),
+    "known rows": ("splits and merges", mistaken_known),
 }
+# Three states at most, and known ones, where a mistake is about these.
+ABOUT = {"what is left": {"most": 3.0}, "known rows": {"known": np.array([0, -1, -1, -1, -1, -1])}}
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_are_seen(mistake, monkeypatch):
     move, make = MISTAKES[mistake]
-    views = [view_of("nig-one-column")]
-    p = posterior(views, log_priors(KAPPA))
+    views, about = [view_of("nig-one-column")], ABOUT.get(mistake, {})
+    p = posterior(views, log_priors(KAPPA, about.get("most", math.inf)))
     make(monkeypatch)
-    labels = draws_of(views, KAPPA, MOVES[move], 3 * N_DRAWS[move])
+    labels = draws_of(views, KAPPA, MOVES[move], 3 * N_DRAWS[move], **about)
     with pytest.raises(AssertionError):
         exact.assert_matches(exact.codes(labels)[None], PARTITIONS, p)
 
