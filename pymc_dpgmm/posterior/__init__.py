@@ -14,6 +14,7 @@ from pymc_dpgmm.posterior.diagnostics import partition_diagnostics
 from pymc_dpgmm.posterior.functional import functional
 from pymc_dpgmm.posterior.hidden_states import hidden_states, transitions
 from pymc_dpgmm.posterior.impute import impute
+from pymc_dpgmm.posterior.leave_future_out import leave_future_out
 from pymc_dpgmm.posterior.log_likelihood import log_likelihood, sample_replicates
 from pymc_dpgmm.posterior.n_clusters import n_clusters
 from pymc_dpgmm.posterior.new_rows import sample_new_rows
@@ -42,6 +43,7 @@ __all__ = [
     "held_out_log_likelihood",
     "hidden_states",
     "impute",
+    "leave_future_out",
     "log_density",
     "log_likelihood",
     "membership",

@@ -8,9 +8,9 @@ from pytensor.graph.basic import Variable
 
 from pymc_dpgmm.integration.steps.assignment import assigned, drawn_with_labels, moves_continuous
 from pymc_dpgmm.integration.steps.compilation import begin_to_compile
-from pymc_dpgmm.integration.steps.hidden_states import HiddenStatesStep, governing_states
+from pymc_dpgmm.integration.steps.hidden_states import HiddenStatesStep
 from pymc_dpgmm.integration.steps.mixture_steps import DPMixtureStep
-from pymc_dpgmm.integration.steps.segments import ChangePointsStep, governing_changes
+from pymc_dpgmm.integration.steps.segments import ChangePointsStep
 from pymc_dpgmm.native.compiled import logger
 
 
@@ -56,12 +56,12 @@ def assigned_with_labels(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _with_priors(model: pm.Model, selected: Mapping[Any, Sequence[Variable]]) -> Mapping[Any, Sequence[Variable]]:
     """Return steps in which what governs nothing but the prior of rows in order is drawn with their labels."""
-    for step, by_labels in ((ChangePointsStep, governing_changes), (HiddenStatesStep, governing_states)):
+    for step in (ChangePointsStep, HiddenStatesStep):
         if not selected.get(step):
             continue
         governing = {
             model.rvs_to_values[rv]
-            for labels, of_labels in by_labels(model).items()
+            for labels, of_labels in step.governing(model).items()
             if model.rvs_to_values[labels] in selected[step]
             for rv in of_labels
         }

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -10,28 +10,19 @@ import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
 
-from pymc_dpgmm.integration.internals.pymc_internals import (
-    Competence,
-    StepMethodState,
-    dataclass_state,
-    get_value_vars_from_user_vars,
-)
+from pymc_dpgmm.integration.internals.pymc_internals import Competence
 from pymc_dpgmm.integration.steps.dependents import DependentsAt
-from pymc_dpgmm.integration.steps.hyperparameters import governing
-from pymc_dpgmm.integration.steps.partition_step import PartitionStep
+from pymc_dpgmm.integration.steps.ordered_rows import OrderedRowsStep, OrderedRowsTarget
 from pymc_dpgmm.integration.steps.points import PointFunction
-from pymc_dpgmm.integration.steps.prior_slices import PriorSlices
 from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, of_partition
 from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared
 from pymc_dpgmm.integration.variables.hidden_labels import is_hidden, is_hidden_openers
 from pymc_dpgmm.integration.variables.models import dependents
-from pymc_dpgmm.native.compiled import compiling
 from pymc_dpgmm.partitions.hidden_states import count_hidden, log_hidden
 from pymc_dpgmm.partitions.segments import Sequences
 from pymc_dpgmm.sampler.hidden_states.hidden_states import TALLIED, HiddenStates
 from pymc_dpgmm.sampler.hidden_states.splits import split_or_merge
 
-STATISTICS: dict[str, Any] = OF_PARTITIONS | dict.fromkeys(TALLIED, np.int64)
 # Scans and draws of whole sequences take turns, ``N_SWEEPS`` times in a draw of no more than ``FEW_ROWS``. Each
 # time there are so many scans that about ``FEW_ROWS`` are drawn, ``MOST_SCANS`` at most, or there is one of
 # ``MOST_SCANNED`` rows: where states overlap, scans open and close small ones, and where they do not, only
@@ -41,29 +32,42 @@ FEW_ROWS, N_SWEEPS, MOST_SCANS, MOST_SCANNED, N_SPLITS_IN_TUNING = 2_000, 3, 10,
 N_ROWS_BESIDE, N_PARTS_BESIDE = 5, 5
 
 
-@dataclass_state
-class HiddenStatesStepState(StepMethodState):
-    """Sampling state: widths of slices."""
-
-    tune: bool
-    widths: dict[str, Any]
-
-
-class HiddenStatesTarget(LabelsTarget):
+class HiddenStatesTarget(OrderedRowsTarget):
     """Hidden states of rows in order, their openers, and the mixtures on them."""
 
-    has_moves = False
     openers: Variable
 
     def __init__(self, model: pm.Model, value: Variable) -> None:
         super().__init__(model, value)
         rv = model.values_to_rvs[value]
         alpha, gamma, kappa, most, known, rows, starts = rv.owner.op.dist_params(rv.owner)
-        self.concentrations = [alpha, gamma, kappa]
-        self._numbers = PointFunction(model, self.concentrations)
+        self.numbers = [alpha, gamma, kappa]
+        self._numbers = PointFunction(model, self.numbers)
         self.sequences = Sequences(rows.data, starts.data)
         self.openers = model.rvs_to_values[openers_of(model, rv)]
         self.moves = HiddenStates(self.sequences, float(most.data), known.data)
+
+    @classmethod
+    def is_for(cls, rv: Variable) -> bool:
+        """Tell whether a variable is a vector of hidden states."""
+        return is_hidden(rv)
+
+    @classmethod
+    def drawn_together(cls, model: pm.Model, labels: Variable) -> list[Variable]:
+        """Return labels and their openers."""
+        return [labels, openers_of(model, labels)]
+
+    def compile(self, point: dict[str, np.ndarray]) -> None:
+        """Make a draw at a point, in order to compile what it needs."""
+        numbers = self.numbers_at(point)
+        prepared = None if numbers is None else self.state(point, None, None)
+        if prepared is not None and numbers is not None:
+            self.moves.set_concentrations(*numbers)
+            self.moves.take(np.random.default_rng(0), prepared.state, point[self.openers.name])
+            self.moves.scan(1)
+            self.moves.draw_sequences()
+            split_or_merge(self.moves)
+            self.moves.end()
 
     @staticmethod
     def _dependents(model: pm.Model, rv: Variable) -> tuple[list[Variable], list[Variable]]:
@@ -92,7 +96,7 @@ class HiddenStatesTarget(LabelsTarget):
         return partial(log_hidden, counts, len(self.sequences.starts) - 1, most=self.moves.most)
 
 
-class HiddenStatesStep(PartitionStep):
+class HiddenStatesStep(OrderedRowsStep):
     """Draws hidden states of rows in order, given everything else.
 
     ``pm.sample`` assigns it automatically to the labels of :func:`HDPHMM` and their openers. A draw has scans of
@@ -115,80 +119,13 @@ class HiddenStatesStep(PartitionStep):
     """
 
     name = "hidden_states"
-    _state_class = HiddenStatesStepState
+    _target, _statistics = HiddenStatesTarget, OF_PARTITIONS | dict.fromkeys(TALLIED, np.int64)
+    _what = "hidden states and their openers", "alpha, gamma and kappa"
 
-    def __init__(
-        self,
-        vars: Sequence[Any] | None = None,
-        *,
-        model: pm.Model | None = None,
-        rng: Any = None,
-        initial_point: Any = None,
-        compile_kwargs: Any = None,
-        blocked: bool = True,
-    ) -> None:
-        model = pm.modelcontext(model)
-        by_labels = governing_states(model)
-        everything = [rv for labels, own in by_labels.items() for rv in (labels, openers_of(model, labels), *own)]
-        self.vars = get_value_vars_from_user_vars(everything if vars is None else vars, model)
-        given = [model.values_to_rvs[value] for value in self.vars]
-        labels = [rv for rv in given if is_hidden(rv)]
-        own = {
-            rv for of_labels in labels for rv in (of_labels, openers_of(model, of_labels), *by_labels[of_labels])
-        }
-        strangers = [rv.name for rv in given if rv not in own]
-        if strangers:
-            raise TypeError(
-                f"{', '.join(strangers)} cannot be drawn with hidden states, whose step draws labels, their "
-                "openers, and continuous variables that govern nothing but alpha, gamma and kappa: leave them out"
-            )
-        without = [openers_of(model, rv).name for rv in labels if openers_of(model, rv) not in given]
-        if without:
-            raise TypeError(f"{', '.join(without)} is drawn together with its labels: name both")
-        targets = [HiddenStatesTarget(model, model.rvs_to_values[rv]) for rv in labels]
-        self._set_targets(targets, STATISTICS, rng, compile_kwargs)
-        self._slices: list[PriorSlices | None] = []
-        for target, rv in zip(targets, labels, strict=True):
-            values = [model.rvs_to_values[own] for own in by_labels[rv] if own in given]
-            self._slices.append(
-                PriorSlices(model, target.concentrations, values, compile_kwargs) if values else None
-            )
-        self._watch([target.dependents for target in targets if target.dependents is not None])
-        self.prepared: list[Prepared | None] = [None] * len(self.targets)
-        self.widths: dict[str, np.ndarray] = {}
-
-    @staticmethod
-    def competence(var: Any, has_grad: bool = False) -> Competence:
+    @classmethod
+    def competence(cls, var: Any, has_grad: bool = False) -> Competence:
         """Tell PyMC that the step takes hidden states and their openers."""
-        return Competence.IDEAL if is_hidden(var) or is_hidden_openers(var) else Competence.INCOMPATIBLE
-
-    def prepare(self, point: Mapping[str, np.ndarray]) -> None:
-        """Note with which data the labels are sampled; compile before chains begin."""
-        with compiling.announced("the draws of hidden states"), np.errstate(all="ignore"):
-            for target in self.targets:
-                for mixture in target.mixtures:
-                    mixture.note_sampling()
-                started, numbers = dict(point), target.numbers_at(dict(point))
-                prepared = None if numbers is None else target.state(started, None, None)
-                if prepared is not None and numbers is not None:
-                    target.moves.set_concentrations(*numbers)
-                    target.moves.take(np.random.default_rng(0), prepared.state, started[target.openers.name])
-                    target.moves.scan(1)
-                    target.moves.draw_sequences()
-                    split_or_merge(target.moves)
-                    target.moves.end()
-
-    def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
-        """Start a chain with its own random numbers."""
-        super().setup_chain(rng, tune, draws)
-        self.tune, self.prepared, self.widths = tune > 0, [None] * len(self.targets), {}
-
-    def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
-        """Draw the states, their openers, and the concentrations, given everything else in the point."""
-        with np.errstate(all="ignore"):
-            point, statistics = super().step(point)
-        statistics[0].update(self._impossible())
-        return point, statistics
+        return Competence.IDEAL if is_hidden_openers(var) else super().competence(var)
 
     def _draw(self, position: int, target: HiddenStatesTarget, point: dict[str, np.ndarray]) -> dict[str, Any]:
         started = time.perf_counter()
@@ -264,11 +201,3 @@ def _moved_with(rng: np.random.Generator, moves: HiddenStates, rest: DependentsA
 def openers_of(model: pm.Model, labels: Variable) -> Variable:
     """Return the openers of hidden states."""
     return next(other for other in dependents(model, labels) if is_hidden_openers(other))
-
-
-def governing_states(model: pm.Model) -> dict[Variable, list[Variable]]:
-    """Return, by labels of hidden states, continuous variables that govern nothing but their concentrations."""
-    by_labels = {
-        rv: governing(model, {rv, openers_of(model, rv)}, set()) for rv in model.free_RVs if is_hidden(rv)
-    }
-    return {rv: [own for own in model.free_RVs if own in of_labels] for rv, of_labels in by_labels.items()}

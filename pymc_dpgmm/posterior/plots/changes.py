@@ -71,14 +71,9 @@ def plot_changes(
     segments = DrawnOrder.of(idata, name)
     found = change_points(idata, name, probability=probability)
     rows = segments.rows_of(sequence)
-    view, (j, *others) = read_draws(idata, name, model).view_and_columns(None if column is None else [column])
-    if others:
-        raise ValueError(f"name one of the columns with column=: {listed(view.columns_as_text)}")
+    figure, (above, below), x, data, (view, j) = plot_in_order(plt, segments, rows, idata, name, column, model)
     parameters = row_parameters(idata, view.name, random_seed=random_seed, model=model)
     level = next((parameters[key] for key in ("mean", "rate", "probability") if key in parameters), None)
-    x, along = segments.along(rows)
-    figure, (above, below) = plt.subplots(2, 1, figsize=(8, 5), sharex=True, height_ratios=(3, 1))
-    data = np.asarray(view.stored, dtype=np.float64).reshape(segments.drawn.n, -1)[rows, j]
     above.plot(x, data, ".", color=GREY, ms=4)
     if level is not None:
         values = level.to_numpy()
@@ -92,6 +87,27 @@ def plot_changes(
     below.vlines(x, 0.0, change, color=COLORS[0], lw=1.5)
     below.set_ylim(0.0, 1.05)
     below.set_ylabel("change")
+    return figure
+
+
+def plot_in_order(
+    plt: Any, order: DrawnOrder, rows: np.ndarray, idata: Any, name: str, column: Any, model: pm.Model | None
+) -> tuple[Any, Any, np.ndarray, np.ndarray, tuple[Any, int]]:
+    """Return a figure of a column of rows in order and of what is told of it below, before anything is drawn.
+
+    Returns the figure, its two axes, places and values (m,) of the rows, and the view and place of the column.
+
+    Raises
+    ------
+    ValueError
+        If there is no such column, or none is named and there are several.
+    """
+    view, (j, *others) = read_draws(idata, name, model).view_and_columns(None if column is None else [column])
+    if others:
+        raise ValueError(f"name one of the columns with column=: {listed(view.columns_as_text)}")
+    x, along = order.along(rows)
+    data = np.asarray(view.stored, dtype=np.float64).reshape(order.drawn.n, -1)[rows, j]
+    figure, (above, below) = plt.subplots(2, 1, figsize=(8, 5), sharex=True, height_ratios=(3, 1))
     below.set_xlabel(along)
     above.set_ylabel(as_text(view.column_names[j]))
-    return figure
+    return figure, (above, below), x, data, (view, j)

@@ -7,9 +7,8 @@ import pymc as pm
 
 from pymc_dpgmm.posterior.hidden_states import hidden_states, transitions
 from pymc_dpgmm.posterior.ordered_rows import DrawnOrder
+from pymc_dpgmm.posterior.plots.changes import plot_in_order
 from pymc_dpgmm.posterior.plots.figures import COLORS, GREY, make_axes, pyplot
-from pymc_dpgmm.posterior.reading import read_draws
-from pymc_dpgmm.tables.checks import listed
 from pymc_dpgmm.tables.names import as_text
 
 # States whose transitions are written as numbers too, at most.
@@ -65,13 +64,8 @@ def plot_states(
     """
     plt, ordered = pyplot(), DrawnOrder.of(idata, name, of_states=True)
     found, rows = hidden_states(idata, name, reference), ordered.rows_of(sequence)
-    view, (j, *others) = read_draws(idata, name, model).view_and_columns(None if column is None else [column])
-    if others:
-        raise ValueError(f"name one of the columns with column=: {listed(view.columns_as_text)}")
-    x, along = ordered.along(rows)
-    data = np.asarray(view.stored, dtype=np.float64).reshape(ordered.drawn.n, -1)[rows, j]
+    figure, (above, below), x, data, _ = plot_in_order(plt, ordered, rows, idata, name, column, model)
     state, probability = found["labels"].to_numpy()[rows], found["probability"].to_numpy()[rows]
-    figure, (above, below) = plt.subplots(2, 1, figsize=(8, 5), sharex=True, height_ratios=(3, 1))
     above.plot(x, data, color=GREY, lw=0.5, zorder=1)
     names = found["probability"]["state"].to_numpy()
     colors = [COLORS[k % len(COLORS)] for k in range(found.sizes["state"])]
@@ -82,8 +76,6 @@ def plot_states(
     below.stackplot(x, probability.T, colors=colors, step="mid", lw=0)
     below.set_ylim(0.0, 1.0)
     below.set_ylabel("probability")
-    below.set_xlabel(along)
-    above.set_ylabel(as_text(view.column_names[j]))
     above.legend(title="state", loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
     return figure
 

@@ -41,7 +41,7 @@ from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.partitions.segments import Sequences
 from pymc_dpgmm.sampler.hidden_states.paths import draw_paths
 from pymc_dpgmm.sampler.hidden_states.scans import ALPHA, GAMMA, HIDDEN, KAPPA, MOST, REST, count_all, scan_states
-from pymc_dpgmm.sampler.many_rows.drawn_clusters import draw_parameters
+from pymc_dpgmm.sampler.many_rows.drawn_clusters import DrawnClusters, LabelDraws, draw_parameters
 from pymc_dpgmm.sampler.state.memory import NEEDS_ROOM, NOT_A_NUMBER
 from pymc_dpgmm.sampler.state.state import WHY_NO_DENSITY, State
 
@@ -289,12 +289,10 @@ class HiddenStates(Memory, block=HIDDEN):
 
     def log_densities(self, slots: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Return log densities (m, K) of rows given drawn parameters of slots; slot 0 is a state without rows."""
-        total = np.zeros((len(rows), len(slots)))
-        for table in self.state.tables:
-            component = table.family.component
-            drawn = component.restore(draw_parameters(self.rng, table, slots), table.origin)
-            total += component.log_density(drawn, table.values[rows])
-        return total
+        tables, none = self.state.tables, np.zeros(len(slots), dtype=np.int64)
+        drawn = [draw_parameters(self.rng, table, slots) for table in tables]
+        clusters = DrawnClusters(slots, none, np.zeros(len(slots)), drawn, 0, 0)
+        return LabelDraws(clusters, tables, self.state.slots).log_densities(rows)
 
     def relabel(self, labels: np.ndarray, shares: np.ndarray, rest: float) -> None:
         """Take other states of the rows, numbers (n,) of some shared weights, and the weight of all others."""

@@ -6,7 +6,7 @@ What is drawn for the clusters, and who leads them, is all that the labels of ro
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -232,23 +232,35 @@ class LabelDraws(Memory, block=DRAWS):
 
         Leaders have no say in it. A row without any density has probabilities 0. There must be one super-cluster.
         """
-        n_clusters, scratch = len(self.slots), self.scratch(0)
         places = np.empty((len(rows), n_places), dtype=np.int64)
         probabilities = np.empty((len(rows), n_places))
+        for part, weights in self._weighed(rows):
+            # What is not a number has no weight.
+            largest = np.fmax.reduce(weights, axis=1, keepdims=True)
+            weights = np.nan_to_num(np.exp(weights - np.where(np.isfinite(largest), largest, np.inf)))
+            weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1.0)
+            n_left = weights.shape[1] - n_places
+            places[part] = np.argpartition(weights, n_left, axis=1)[:, n_left:]
+            probabilities[part] = np.take_along_axis(weights, places[part], axis=1)
+        return places, probabilities
+
+    def log_densities(self, rows: np.ndarray) -> np.ndarray:
+        """Return log densities (n, K) of some rows in all clusters, with their log weights."""
+        found = np.empty((len(rows), len(self.slots)))
+        for part, weights in self._weighed(rows):
+            found[part] = weights
+        return found
+
+    def _weighed(self, rows: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield places of some of the rows, and log weights and densities (m, K), which the next ones replace."""
+        n_clusters, scratch = len(self.slots), self.scratch(0)
         for first in range(0, len(rows), self.rows_of_block):
             own = np.ascontiguousarray(rows[first : first + self.rows_of_block])
             densities = self._densities(own, slice(None))
             given = 0 if densities is None else address_of(densities)
             weigh_listed(self.address, address_of(own), len(own), given, scratch.address)
-            weights = scratch.numbers[: n_clusters * len(own)].reshape(n_clusters, -1).T
-            # What is not a number has no weight.
-            largest = np.fmax.reduce(weights, axis=1, keepdims=True)
-            weights = np.nan_to_num(np.exp(weights - np.where(np.isfinite(largest), largest, np.inf)))
-            weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1.0)
             part = slice(first, first + len(own))
-            places[part] = np.argpartition(weights, n_clusters - n_places, axis=1)[:, n_clusters - n_places :]
-            probabilities[part] = np.take_along_axis(weights, places[part], axis=1)
-        return places, probabilities
+            yield part, scratch.numbers[: n_clusters * len(own)].reshape(n_clusters, -1).T
 
 
 class Scratch:
