@@ -26,7 +26,7 @@ from pymc_dpgmm.sampler.hidden_states.splits import split_or_merge
 # Scans and draws of whole sequences take turns, ``N_SWEEPS`` times in a draw of no more than ``FEW_ROWS``. Each
 # time there are so many scans that about ``FEW_ROWS`` are drawn, ``MOST_SCANS`` at most, or there is one of
 # ``MOST_SCANNED`` rows: where states overlap, scans open and close small ones, and where they do not, only
-# sequences move. A split or merge is tried in a draw; more of them in tuning, which they pay for.
+# sequences move. A split or merge is tried in a draw; more of them in tuning of many rows, whose states they find.
 FEW_ROWS, N_SWEEPS, MOST_SCANS, MOST_SCANNED, N_SPLITS_IN_TUNING = 2_000, 3, 10, 1_000, 10
 # Rows and parts of sequences whose states are proposed where other variables depend on them.
 N_ROWS_BESIDE, N_PARTS_BESIDE = 5, 5
@@ -144,7 +144,7 @@ class HiddenStatesStep(OrderedRowsStep):
                 for _ in range(N_SWEEPS if few else 1):
                     n_moved += moves.scan(state.n if few else MOST_SCANNED, n_scans)
                     n_moved += moves.draw_sequences()
-                for _ in range(N_SPLITS_IN_TUNING if self.tune else 1):
+                for _ in range(N_SPLITS_IN_TUNING if self.tune and not few else 1):
                     split_or_merge(moves)
             else:
                 rest, n_moved = _moved_with(self.rng, moves, rest)

@@ -48,6 +48,8 @@ from pymc_dpgmm.sampler.state.state import WHY_NO_DENSITY, State
 LEAST = float(np.finfo(float).tiny)
 # What is counted of splits and merges.
 TALLIED = ("splits_tried", "splits", "merges_tried", "merges")
+# Up to so many densities NumPy is as fast as compiled code, which has to be told first where everything lies.
+FEW_DENSITIES = 10_000
 # With more states than this, with rows and without, sequences are not drawn.
 MOST_STATES = 500
 
@@ -291,6 +293,12 @@ class HiddenStates(Memory, block=HIDDEN):
         """Return log densities (m, K) of rows given drawn parameters of slots; slot 0 is a state without rows."""
         tables, none = self.state.tables, np.zeros(len(slots), dtype=np.int64)
         drawn = [draw_parameters(self.rng, table, slots) for table in tables]
+        if len(rows) * len(slots) <= FEW_DENSITIES:
+            total = np.zeros((len(rows), len(slots)))
+            for table, own in zip(tables, drawn, strict=True):
+                component = table.family.component
+                total += component.log_density(component.restore(own, table.origin), table.values[rows])
+            return total
         clusters = DrawnClusters(slots, none, np.zeros(len(slots)), drawn, 0, 0)
         return LabelDraws(clusters, tables, self.state.slots).log_densities(rows)
 
