@@ -21,8 +21,19 @@ as the segment without its prior is a mixture over :math:`\theta`. A beginning i
 :math:`w_t(s) (1 - p)` times this is less than ``LEAST`` times p: whatever follows, a change after t is more
 probable by the inverse of that (as Killick, Fearnhead and Eckley 2012 prune least costs). The supremum is the
 predictive of x given x itself, many times. What is kept serves any p whose logit is near that of the p it was made
-with, and where nothing is left out any p at all: the predictives do not depend on it, and the filter goes through
-them again.
+with, and where nothing is left out any p at all, since the predictives do not depend on it.
+
+The filter of another probability p' is that of p times numbers of single rows: with :math:`F_t` the marginal
+likelihood of the rows up to t, and r the ratio of the odds of p' and p,
+
+.. math:: h_t = \frac{F'_t}{F_t} \Big(\frac{1 - p}{1 - p'}\Big)^t
+              = w_t(0) + r \sum_{s > 0} w_t(s) \, h_{s - 1},
+
+and :math:`w'_t(s) \propto w_t(s) \, h_{s - 1}`, so that no logarithm is taken of any pair of rows. Weights less
+than :math:`e^{-700}`, which are smaller than any number, have no part in it. If r is not above 1, what :math:`h_t`
+loses by that is less than n of them, which does not matter where it is above ``LEAST_SUM``. The filter is
+therefore made with larger odds than asked for. Where they are not large enough, or some :math:`h_t` is too small,
+it goes through the predictives again.
 """
 
 import itertools
@@ -45,6 +56,9 @@ from pymc_dpgmm.sampler.state.views import change, copy_cluster, gather, view_of
 # The logarithm of the least share of a beginning that is kept, whatever follows; the rows of a sequence from which
 # on beginnings are left out; and how far the logit of another p may be from that they were left out with.
 LEAST, MANY_ROWS, NEAR = -100.0, 1_000, 0.5
+# How much larger the logit is that the filter is made with; the least sum of weights with other odds; and what the
+# logarithm of their ratio, times the rows of a sequence, may be at most.
+RAISED, LEAST_SUM, MOST_LOG_RATIO = 2.0, 1e-250, 500.0
 # Rows are repeated two to the power of this many times for the largest density of a segment.
 DOUBLINGS = 10
 # Beginnings for which there is room at first, and numbers that are kept of them for each row.
@@ -65,14 +79,20 @@ FILTER = Block(
     asked_at=blocks.INTS,
     # Whether beginnings are left out.
     leaves_out=NUMBER,
-    # Of every row in order, (n + 1,), where what is kept of its beginnings starts: places, log probabilities, and
-    # the log predictive of the next row in their segments; and that of each row in a new segment, (n,).
+    # Of every row in order, (n + 1,), where what is kept of its beginnings starts: places, probabilities and their
+    # logarithms, and the log predictive of the next row in their segments; and that of each row in a new segment,
+    # (n,).
     ends=blocks.INTS,
     kept_places=blocks.INTS,
+    weights=blocks.FLOATS,
     kept=blocks.FLOATS,
     kept_predictives=blocks.FLOATS,
     alone=blocks.FLOATS,
     room_for_kept=NUMBER,
+    # For another probability of a change, of every row, what the weight of its beginning is multiplied by, and the
+    # sum of the weights after it.
+    factors=blocks.FLOATS,
+    sums=blocks.FLOATS,
     # Whether a row in order begins a segment.
     begins=blocks.BYTES,
     # The log marginal likelihood of the rows.
@@ -162,6 +182,7 @@ def filter_rows(block, start, stop, p):
             f.slots[n_left], f.asked_at[n_left] = slot, f.asked_at[j]
             f.places[n_left] = f.kept_places[end + n_left] = f.places[j]
             own[n_left] = own[j]
+            f.weights[end + n_left] = math.exp(own[j])
             n_left += 1
         n_alive = n_left
         f.ends[t + 1] = end + n_alive
@@ -183,20 +204,40 @@ def filter_again(block, start, stop, p):
                 q += 1
         own[q] = f.alone[t] + (log_change if t > start else 0.0)
         f.log_marginal[0] += _normalize(own, n_kept)
+        for j in range(n_kept):
+            f.weights[end + j] = math.exp(own[j])
+
+
+@c_function(FLOAT(INTS, INT, INT, FLOAT))
+def reweigh(block, start, stop, ratio):
+    """Weigh the beginnings in a sequence by odds ``ratio`` times as large; return log h of its last row.
+
+    It is minus infinity where what has been lost may matter.
+    """
+    f = _at(block)
+    for t in range(start, stop):
+        f.factors[t] = ratio * f.sums[t - 1] if t > start else 1.0
+        total = 0.0
+        for place in range(f.ends[t], f.ends[t + 1]):
+            total += f.weights[place] * f.factors[f.kept_places[place]]
+        f.sums[t] = total
+        if not total > LEAST_SUM:
+            return -math.inf
+    return math.log(f.sums[stop - 1]) if stop > start else 0.0
 
 
 @c_function(NOTHING(INTS, INT, INT))
 def draw_backwards(block, start, stop):
-    """Draw which rows of a sequence begin a segment, given what the filter has kept."""
+    """Draw which rows of a sequence begin a segment, given how its beginnings are weighed."""
     f = _at(block)
     t = stop - 1
     while t >= start:
-        u, place = uniform(f.bits), f.ends[t]
+        u, place = uniform(f.bits) * f.sums[t], f.ends[t]
         last = f.ends[t + 1] - 1
-        total = math.exp(f.kept[place])
+        total = f.weights[place] * f.factors[f.kept_places[place]]
         while total <= u and place < last:
             place += 1
-            total += math.exp(f.kept[place])
+            total += f.weights[place] * f.factors[f.kept_places[place]]
         begin = f.kept_places[place]
         for q in range(begin + 1, t + 1):
             f.begins[q] = 0
@@ -204,7 +245,7 @@ def draw_backwards(block, start, stop):
         t = begin - 1
 
 
-KERNELS = (filter_rows, filter_again, draw_backwards)
+KERNELS = (filter_rows, filter_again, reweigh, draw_backwards)
 
 
 class SegmentFilter(Memory, block=FILTER):
@@ -225,11 +266,13 @@ class SegmentFilter(Memory, block=FILTER):
         n, starts = len(sequences.rows), sequences.starts.tolist()
         self._sequences, self.rows = sequences, sequences.rows
         self._parts = list(itertools.pairwise(starts))
-        self._is_long = n > 0 and max(stop - start for start, stop in self._parts) > MANY_ROWS
-        # The state's own, which beginnings were left out with; and what the filter has gone through the rows with.
+        self._longest = max((stop - start for start, stop in self._parts), default=0)
+        self._is_long = self._longest > MANY_ROWS
+        # Probabilities: that which beginnings were left out with, that of the filter, and that of their weights.
         self._given: State | None = None
         self._taken = self._p = 0.5
-        self._make(ends=n + 1, begins=n, log_marginal=1, alone=n)
+        self._weighed: tuple[float, float] | None = None
+        self._make(ends=n + 1, begins=n, log_marginal=1, alone=n, factors=n, sums=n)
         self._make_room(FIRST_ROOM, FIRST_KEPT * n)
 
     def __reduce__(self) -> Any:
@@ -238,7 +281,9 @@ class SegmentFilter(Memory, block=FILTER):
     def _make_room(self, room: int, room_for_kept: int) -> None:
         self.room, self.room_for_kept = room, room_for_kept
         self._make(places=room + 1, log_predictives=room + 1, asked_at=room + 1)
-        self._make(kept_places=room_for_kept, kept=room_for_kept, kept_predictives=room_for_kept)
+        self._make(
+            kept_places=room_for_kept, weights=room_for_kept, kept=room_for_kept, kept_predictives=room_for_kept
+        )
         self.slots = np.arange(1, room + 2)
 
     def take(self, state: State, p: float) -> None:
@@ -261,11 +306,11 @@ class SegmentFilter(Memory, block=FILTER):
         self.leaves_out = self._is_long and not any(table.is_wide for table in state.tables)
         for table in state.tables:
             table.prepare((*ALWAYS, "add_up", "evidence_anew"))
-        while not self._filter(state, p):
+        while not self._filter(state, self._raised(p)):
             most = n * (n + 1) // 2
             room = min(2 * self.room + 2, n)
             self._make_room(room, max(min(2 * self.room_for_kept, most), room + 1))
-        self._taken = self._p = p
+        self._taken, self._p, self._weighed = p, self._raised(p), None
 
     def _filter(self, state: State, p: float) -> bool:
         """Filter all rows; tell whether there was room."""
@@ -285,11 +330,33 @@ class SegmentFilter(Memory, block=FILTER):
         if self.leaves_out and abs(_logit(p) - _logit(self._taken)) > NEAR:
             assert self._given is not None
             self.take(self._given, p)
-        if p != self._p:
-            self.log_marginal[0], self._p = 0.0, p
+        if self._weighed is not None and self._weighed[0] == p:
+            return self._weighed[1]
+        found = self._reweighed(p)
+        # With the same odds all sums are 1.
+        for odds_of in (self._raised(p), p):
+            if found > -math.inf:
+                break
+            self.log_marginal[0], self._p = 0.0, odds_of
             for start, stop in self._parts:
-                filter_again(self.address, start, stop, p)
-        return float(self.log_marginal[0])
+                filter_again(self.address, start, stop, odds_of)
+            found = self._reweighed(p)
+        self._weighed = p, found
+        return found
+
+    def _reweighed(self, p: float) -> float:
+        """Weigh beginnings by a probability; return the log marginal likelihood, -inf where it is not known."""
+        log_ratio, log_stay = _logit(p) - _logit(self._p), math.log1p(-p) - math.log1p(-self._p)
+        if log_ratio * self._longest > MOST_LOG_RATIO:
+            return -math.inf
+        found = float(self.log_marginal[0])
+        for start, stop in self._parts:
+            found += reweigh(self.address, start, stop, math.exp(log_ratio)) + max(stop - start - 1, 0) * log_stay
+        return found
+
+    def _raised(self, p: float) -> float:
+        """Return the probability of a change that the filter is made with."""
+        return p if self.leaves_out else 1.0 / (1.0 + math.exp(-_logit(p) - RAISED))
 
     def draw(self, rng: np.random.Generator, p: float) -> np.ndarray:
         """Draw the labels of all rows, with the probability p of a change: (n,) int64 array."""

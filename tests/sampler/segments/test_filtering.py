@@ -131,10 +131,11 @@ def rows_of_many(kind, rng):
     return dp.NormalInverseWishart(x.mean(axis=0), 0.01, 14.0, np.cov(x.T)), x, []
 
 
+@pytest.mark.parametrize("many_rows", [500, 1_000], ids=["some left out", "all kept"])
 @pytest.mark.parametrize("kind", ["one column", "many bits", "many reals"])
-def test_many_rows_beside_a_recursion_backwards_over_all_segments(kind, monkeypatch):
-    """Beginnings that are left out do not matter, with p as they were left out with, and with others."""
-    monkeypatch.setattr(filtering, "MANY_ROWS", 500)
+def test_many_rows_beside_a_recursion_backwards_over_all_segments(kind, many_rows, monkeypatch):
+    """Neither beginnings that are left out nor weights smaller than any number matter, whatever p is asked for."""
+    monkeypatch.setattr(filtering, "MANY_ROWS", many_rows)
     base, x, changes = rows_of_many(kind, np.random.default_rng(2))
     view = View(base.family, base.numbers(x.shape[1]), x)
     n, state = len(x), state_of([view])
@@ -158,10 +159,10 @@ def test_many_rows_beside_a_recursion_backwards_over_all_segments(kind, monkeypa
     own, rng = SegmentFilter(sequences_of(np.zeros(n, dtype=np.int64))), np.random.default_rng(0)
     state.use(rng)
     own.take(state, 0.5)
-    for p in (0.5, 0.01, 0.0125, 1e-4):
+    for p in (0.5, 0.01, 0.0125, 0.02, 0.3, 1e-12, 1e-3, 0.999, 1e-4):
         assert own.log_marginal_at(p) == pytest.approx(log_marginal(p), rel=1e-9)
     assert set(changes) <= set(np.flatnonzero(np.diff(own.draw(rng, 1e-4))) + 1)
-    if kind == "one column":
+    if kind == "one column" and many_rows < n:
         assert own.ends[-1] < 0.8 * n * (n + 1) / 2
 
 
