@@ -170,3 +170,18 @@ def test_equal_places_are_refused():
     with pytest.raises(ValueError, match=r"order has 2.0 for row 1 and for row 2 of one sequence"):
         sequences_of(np.zeros(3, dtype=np.int64), np.array([1.0, 2.0, 2.0]))
     assert sequences_of(np.array([0, 1]), np.array([2.0, 2.0])).rows.tolist() == [0, 1]
+
+
+def test_a_mistake_in_other_odds_is_seen(monkeypatch):
+    """Where first segments of sequences count as changes too, the marginal likelihood is another one."""
+    views, real = [view_of("nig-one-column")], filtering.reweigh
+    _, _, log_marginal = enumerated(views, SEQUENCES, P)
+    own, state = SegmentFilter(SEQUENCES), state_of(views)
+    state.use(np.random.default_rng(0))
+    own.take(state, 0.5 * P)
+    assert own.log_marginal_at(P) == pytest.approx(log_marginal, rel=1e-9)
+    monkeypatch.setattr(
+        filtering, "reweigh", lambda block, start, stop, ratio: real(block, start, stop, ratio) + np.log(ratio)
+    )
+    own.take(state, 0.5 * P)
+    assert abs(own.log_marginal_at(P) - log_marginal) > 1e-3
