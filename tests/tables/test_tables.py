@@ -375,7 +375,7 @@ for own in (dp.HDPMixture, dp.FiniteMixture):
         UNITS,
     )
 for own in (dp.ChangePoints, dp.HDPHMM):
-    also = {"initval": LABELS} if own is dp.HDPHMM else {}
+    also = {"initval": LABELS, "known_labels": KNOWN} if own is dp.HDPHMM else {}
     of_order = {"sequence": UNITS, "order": 1.5 * np.arange(N), "offset": np.arange(N) / 3}
     for key, value in (of_order | also).items():
         ROW_ARGUMENTS[own.__name__, key] = (
@@ -459,7 +459,7 @@ probability most_bytes round_to ax columns bins n_largest warn n_draws n_particl
 distance extend_inferencedata method max_components tol max_steps point maximize progressbar make_model
 baseline variations sample found groups draws n_rows args kwargs
 p column along of kind quantiles n_draws what at below m with_labels max_columns power tau2
-covariance_of_means concentration directions
+covariance_of_means concentration directions n_states first every
 """
 NO_ROWS = set(OTHERS.split())
 # Those after sampling that have entries for rows: `x`, `given`, `group`, `reference`, `partition` and `observed`.
@@ -481,6 +481,7 @@ AFTERWARDS = {
     "plot_relevance": {"group"},
     "functional": {"given", "group"},
     "held_out_log_likelihood": {"observed", "group", "reference"},
+    "leave_future_out": {"rows", "group"},
     "as_tokens": {"observed"},
     "chunked_labels": {"observed"},
     "chunked_membership": {"observed"},
@@ -498,7 +499,7 @@ def test_no_argument_with_rows_is_forgotten():
             assert covered or is_table or key in NO_ROWS or (name, key) in [
                 ("HDPMixture", "unit"), ("HDPMixture", "known_labels"), ("HDPMixture", "must_link"),
                 *(("ChangePoints", refused) for refused in ("unit", "known_labels", "must_link")),
-                *(("HDPHMM", refused) for refused in ("unit", "known_labels", "must_link")),
+                ("HDPHMM", "unit"), ("HDPHMM", "must_link"),
                 ("ChangePoints", "initval"),
                 ("LDA", "initval"), ("SplitMerge", "others"), ("predict", "x"), ("SharedCovariance", "covariance"),
             ], (name, key)  # fmt: skip
