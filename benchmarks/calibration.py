@@ -189,7 +189,8 @@ def log_joint_of(model):
             # All transforms here are logarithms, and those of probabilities.
             number = np.asarray(point[name])
             if transforms[name] is not None:
-                number = np.log(number) - (np.log1p(-number) if name == "p" else 0.0)
+                is_logit = transforms[name] is pm.distributions.transforms.logodds
+                number = np.log(number) - (np.log1p(-number) if is_logit else 0.0)
             given[value.name] = number.astype(value.dtype)
         return float(logp(given))
 

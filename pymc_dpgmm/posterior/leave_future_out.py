@@ -1,6 +1,7 @@
 """How well a model predicts the next row from the rows before it, by refitting the model."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import arviz as az
@@ -8,8 +9,8 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.integration.internals.bars import Bar
 from pymc_dpgmm.posterior.dependence import log_density
+from pymc_dpgmm.posterior.refits import refits
 
 
 def leave_future_out(
@@ -85,18 +86,12 @@ def leave_future_out(
     if not 0 < first < n or every < 1:
         raise ValueError(f"first must lie in 1..n-1 = 1..{n - 1} and every be at least 1, got {first} and {every}")
     scored = np.arange(first, n, every)
-    seeds = np.random.default_rng(random_seed).integers(2**31, size=len(scored))
+    makers = [partial(make_model, _part(rows, 0, row)) for row in scored.tolist()]
     log_p, n_samples = np.empty(len(scored)), 0
-    with Bar(*Bar.get_default_columns(), is_shown=progressbar) as progress:
-        task = progress.add_task("Fits", total=len(scored))
-        for place, (row, seed) in enumerate(zip(scored.tolist(), seeds.tolist(), strict=True)):
-            with make_model(_part(rows, 0, row)) as model:
-                quiet = {"progressbar": False, "compute_convergence_checks": False}
-                idata = pm.sample(**{**quiet, "random_seed": seed, **sample})
-            new = _part(rows, row, row + 1)
-            log_p[place] = float(log_density(idata, name, new, group=group, model=model)["row"].to_numpy()[0])
-            n_samples = idata.posterior.sizes["chain"] * idata.posterior.sizes["draw"]
-            progress.advance(task)
+    for place, (model, idata, _) in enumerate(refits(makers, random_seed, progressbar, sample)):
+        new = _part(rows, scored[place], scored[place] + 1)
+        log_p[place] = float(log_density(idata, name, new, group=group, model=model)["row"].to_numpy()[0])
+        n_samples = idata.posterior.sizes["chain"] * idata.posterior.sizes["draw"]
     return az.ELPDDataLFO(
         elpd=float(log_p.sum()),
         se=float(np.sqrt(len(log_p)) * log_p.std()),

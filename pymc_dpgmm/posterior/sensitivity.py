@@ -1,17 +1,18 @@
 """Sensitivity of the partition to hyperparameters, by refitting the model."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.integration.internals.bars import Bar
 from pymc_dpgmm.native.threads import Threads, available_threads
 from pymc_dpgmm.posterior.arrays.losses import losses_between
 from pymc_dpgmm.posterior.diagnostics import partition_diagnostics
 from pymc_dpgmm.posterior.point_partition import point_partition
+from pymc_dpgmm.posterior.refits import refits
 
 
 def sensitivity(
@@ -89,30 +90,24 @@ def sensitivity(
                 raise TypeError(f"{key} is varied, so it must be a number in every fit, got {value!r}")
     settings = [("baseline", np.nan, dict(baseline))]
     settings += [(key, value, {**baseline, key: value}) for key, values in variations.items() for value in values]
-    seeds = np.random.default_rng(random_seed).integers(2**31, size=len(settings))
+    makers = [partial(make_model, **numbers) for _, _, numbers in settings]
     fits: list[dict[str, Any]] = []
     row, coords = "row", {}
-    with Bar(*Bar.get_default_columns(), is_shown=progressbar) as progress:
-        task = progress.add_task("Fits", total=len(settings))
-        for (_, _, numbers), seed in zip(settings, seeds.tolist(), strict=True):
-            with make_model(**numbers):
-                quiet = {"progressbar": False, "compute_convergence_checks": False}
-                idata = pm.sample(**{**quiet, "random_seed": seed, **sample})
-            point = point_partition(idata, name, loss=loss, random_seed=seed)
-            row, coords = str(point["labels"].dims[0]), dict(point.coords)
-            diagnostics = partition_diagnostics(idata, name, warn=False)
-            counts = diagnostics["n_clusters"].to_numpy()
-            fits.append(
-                {
-                    "mean": counts.mean(),
-                    "sd": counts.std(),
-                    "point_n_clusters": int(point["n_clusters"]),
-                    "labels": point["labels"].to_numpy(),
-                    "largest_share": float(diagnostics["share"].isel(largest=0).mean()),
-                    "r_hat": diagnostics.attrs.get("distance_r_hat", np.nan),
-                }
-            )
-            progress.advance(task)
+    for _, idata, seed in refits(makers, random_seed, progressbar, sample):
+        point = point_partition(idata, name, loss=loss, random_seed=seed)
+        row, coords = str(point["labels"].dims[0]), dict(point.coords)
+        diagnostics = partition_diagnostics(idata, name, warn=False)
+        counts = diagnostics["n_clusters"].to_numpy()
+        fits.append(
+            {
+                "mean": counts.mean(),
+                "sd": counts.std(),
+                "point_n_clusters": int(point["n_clusters"]),
+                "labels": point["labels"].to_numpy(),
+                "largest_share": float(diagnostics["share"].isel(largest=0).mean()),
+                "r_hat": diagnostics.attrs.get("distance_r_hat", np.nan),
+            }
+        )
     columns = {key: np.array([fit[key] for fit in fits]) for key in fits[0]}
     labels = columns.pop("labels")
     with Threads(available_threads()) as threads:

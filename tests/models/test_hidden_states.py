@@ -270,7 +270,7 @@ def test_densities_of_states_and_openers(which, request):
     alpha, kappa = np.exp(point["alpha_log__"]), np.exp(point["kappa_log__"])
     rng = np.random.default_rng(0)
     seen = 0
-    for _ in range(200):
+    for _ in range(600):
         labels, openers = rng.integers(3, size=5), rng.integers(3, size=5)
         openers[rng.random(5) < 0.5] = OPENS
         expected = log_hidden(count_hidden(labels, openers, SEQUENCES), 2, alpha, 0.8, kappa, most)
@@ -279,7 +279,7 @@ def test_densities_of_states_and_openers(which, request):
         seen += expected > -np.inf
         given = {"y_labels": labels.astype("int16"), "y_openers": openers.astype("int8")}
         assert log_p(point | given) == pytest.approx(expected)
-    assert seen > 10
+    assert seen > 20
 
 
 def test_prior_draws():

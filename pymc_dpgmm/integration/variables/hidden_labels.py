@@ -67,25 +67,14 @@ class HiddenLabelsRV(LabelsRV):
     def _supp_shape_from_params(self, dist_params: Any, param_shapes: Any = None) -> Any:
         return (dist_params[4].shape[0],)
 
-    def rng_fn(
-        self,
-        rng: np.random.Generator,
-        alpha: Any,
-        gamma: Any,
-        kappa: Any,
-        most: Any,
-        known: Any,
-        rows: Any,
-        starts: Any,
-        size: Any,
-    ) -> np.ndarray:
-        _check_concentrations(alpha, gamma, kappa)
+    def rng_fn(self, rng: np.random.Generator, *parameters: Any) -> np.ndarray:
+        numbers, most, known, sequences = _read(*parameters)
         if known.max(initial=-1) >= 0:
             raise NotImplementedError(
                 "draws from the prior of hidden states with known_labels are not supported; leave these out, or "
                 "use pm.sample_posterior_predictive or dp.sample_new_rows"
             )
-        return draw_hidden(rng, float(alpha), float(gamma), float(kappa), Sequences(rows, starts), float(most))[0]
+        return draw_hidden(rng, *numbers, sequences, most)[0]
 
 
 class HiddenOpenersRV(LabelsMixtureRV):
@@ -99,27 +88,18 @@ class HiddenOpenersRV(LabelsMixtureRV):
     def _supp_shape_from_params(self, dist_params: Any, param_shapes: Any = None) -> Any:
         return (dist_params[0].shape[0],)
 
-    def rng_fn(
-        self,
-        rng: np.random.Generator,
-        labels: Any,
-        alpha: Any,
-        gamma: Any,
-        kappa: Any,
-        most: Any,
-        known: Any,
-        rows: Any,
-        starts: Any,
-        size: Any,
-    ) -> np.ndarray:
-        _check_concentrations(alpha, gamma, kappa)
-        concentrations = float(alpha), float(gamma), float(kappa), float(most)
-        return draw_openers_of(rng, labels, Sequences(rows, starts), *concentrations).astype(self.dtype)
+    def rng_fn(self, rng: np.random.Generator, labels: Any, *parameters: Any) -> np.ndarray:
+        numbers, most, _, sequences = _read(*parameters)
+        return draw_openers_of(rng, labels, sequences, *numbers, most).astype(self.dtype)
 
 
-def _check_concentrations(alpha: Any, gamma: Any, kappa: Any) -> None:
+def _read(
+    alpha: Any, gamma: Any, kappa: Any, most: Any, known: Any, rows: Any, starts: Any, size: Any
+) -> tuple[tuple[float, float, float], float, np.ndarray, Sequences]:
+    """Return the values of parameters of hidden states: concentrations, the most states, known ones, sequences."""
     if not (alpha > 0.0 and gamma > 0.0 and kappa >= 0.0):
         raise ValueError(f"alpha and gamma must be > 0 and kappa >= 0, got {alpha}, {gamma} and {kappa}")
+    return (float(alpha), float(gamma), float(kappa)), float(most), known, Sequences(rows, starts)
 
 
 class HiddenLabels(pm.Discrete):
@@ -138,9 +118,8 @@ class HiddenLabels(pm.Discrete):
         return super().dist(parameters, dtype=dtype_of_labels(len(fixed[-2])), **kwargs)
 
     def logp(value: Any, alpha: Any, gamma: Any, kappa: Any, most: Any, known: Any, *_: Any) -> Any:  # noqa: N805
-        given = (
-            [] if known.data.max(initial=-1) < 0 else [pt.constant(make_constraints(len(known.data), known.data))]
-        )
+        numbers = known.data
+        given = [pt.constant(make_constraints(len(numbers), numbers))] if numbers.max(initial=-1) >= 0 else []
         return pt.switch(partition_sizes(value, *given).shape[0] > 0, 0.0, -np.inf)
 
 
@@ -249,7 +228,7 @@ def add_hidden_labels(
     model = pm.modelcontext(None)
     if must_link is not None:
         raise NotImplementedError("must_link is not supported for hidden states: give these rows known_labels")
-    most = math.inf if n_states is None else _checked_most(n_states)
+    most = math.inf if n_states is None else float(checked_integer("n_states", n_states))
     alpha, gamma, kappa = checked_positive("alpha", alpha), checked_positive("gamma", gamma), _checked_kappa(kappa)
     ordered = ordered_rows(n, sequence, order, "Each state depends on the one before, whenever that was.")
     n = len(ordered.codes)
@@ -279,14 +258,6 @@ def add_hidden_labels(
     }
     add_record(model, name, content)
     return labels
-
-
-def _checked_most(n_states: Any) -> float:
-    """Return the largest number of states."""
-    n_states = checked_integer("n_states", n_states)
-    if n_states < 1:
-        raise ValueError(f"n_states must be at least 1, got {n_states}")
-    return float(n_states)
 
 
 def _checked_kappa(kappa: Any) -> Any:

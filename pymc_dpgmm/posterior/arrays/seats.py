@@ -14,7 +14,7 @@ from pymc_dpgmm.partitions.draws import (
     with_known_components,
 )
 from pymc_dpgmm.partitions.hidden_states import draw_part_of_rest, shares_parameters
-from pymc_dpgmm.partitions.priors import GibbsType, chinese_restaurant
+from pymc_dpgmm.partitions.priors import GibbsType, chinese_restaurant, finite_dirichlet
 
 # Stick-breaking draws clusters without rows until the weight left is SMALLEST, or MOST of them have been drawn. A
 # last cluster takes the rest, so that weights add up to one. What is left decides where limits in the tails of a
@@ -207,11 +207,8 @@ class HiddenSeats:
     def draw_of_new(self, rng: np.random.Generator) -> np.ndarray:
         """Draw the probabilities of the next state: (K + J,)."""
         *known, rest = self.draw_shares(rng)
-        if self.most < math.inf:
-            n_empty = int(self.most) - len(known)
-            empty = rest * rng.dirichlet(np.full(n_empty, self.gamma / self.most)) if n_empty else np.empty(0)
-            return _dirichlet(rng, self._weights(np.append(known, empty))[self.last + 1])
-        process = chinese_restaurant(self.gamma)
+        finite = self.most < math.inf
+        process = finite_dirichlet(self.gamma, self.most) if finite else chinese_restaurant(self.gamma)
         assert process is not None
         shares = np.append(known, draw_new_weights(rng, process, len(known), float(rest), SMALLEST, MOST))
         return _dirichlet(rng, self._weights(shares)[self.last + 1])

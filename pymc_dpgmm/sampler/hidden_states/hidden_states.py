@@ -231,16 +231,17 @@ class HiddenStates(Memory, block=HIDDEN):
             last = within[:, codes[stop]].copy()
         of_states = np.concatenate([slots, np.zeros(n_states - n_occupied, dtype=slots.dtype)])
         log_p = self.log_densities(of_states, sequences.rows[start:stop])
+        own = codes[start:stop]
         known = np.flatnonzero(self.known[sequences.rows[start:stop]] >= 0)
-        of_known = log_p[known, codes[start:stop][known]]
+        of_known = log_p[known, own[known]]
         log_p[known] = -math.inf
-        log_p[known, codes[start:stop][known]] = of_known
+        log_p[known, own[known]] = of_known
         largest = log_p.max(axis=1, keepdims=True)
         if not np.all(largest > -math.inf):
             return 0
         densities = np.exp(log_p - largest)
         longest = int(np.diff(starts).max())
-        room, drawn, own = np.empty(longest * n_states), np.empty(longest, np.int64), codes[start:stop]
+        room, drawn = np.empty(longest * n_states), np.empty(longest, np.int64)
         n_moved = draw_paths(
             *bits_of_generator(rng),
             *map(address_of, (first, last, within, densities, shares)),

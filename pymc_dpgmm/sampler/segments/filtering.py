@@ -356,7 +356,9 @@ class SegmentFilter(Memory, block=FILTER):
 
     def _raised(self, p: float) -> float:
         """Return the probability of a change that the filter is made with."""
-        return p if self.leaves_out else 1.0 / (1.0 + math.exp(-_logit(p) - RAISED))
+        raised = 1.0 / (1.0 + math.exp(-_logit(p) - RAISED))
+        # Near 1 the next number is 1.
+        return p if self.leaves_out or raised == 1.0 else raised
 
     def draw(self, rng: np.random.Generator, p: float) -> np.ndarray:
         """Draw the labels of all rows, with the probability p of a change: (n,) int64 array."""

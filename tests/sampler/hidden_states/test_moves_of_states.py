@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from family_cases import CASES, with_further_slow
 from scipy.special import gammaln
-from scipy.stats import chi2
+from scipy.stats import chi2, dirichlet
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
@@ -173,6 +173,25 @@ def test_openers_given_labels(prior):
     statistic = np.sum((counts - expected)[kept] ** 2 / expected[kept])
     assert counts.sum() == n_draws
     assert chi2.sf(statistic, kept.sum() - 1) > 1e-4
+
+
+@pytest.mark.parametrize("most", [2.0, 5.0])
+def test_density_of_shares_of_few_states(most):
+    """As a function of gamma it is that of a Dirichlet distribution, also where no state is without rows."""
+    rng, moves = np.random.default_rng(5), HiddenStates(SEQUENCES, most)
+    view = view_of("nig-one-column")
+    moves.set_concentrations(ALPHA, GAMMA, KAPPA)
+    moves.take(rng, State([view], np.array([0, 0, 1, 0, 1, 0])), np.full(N, OPENS))
+    own, log_density = moves.own_shares(), moves.log_density()
+
+    def expected(gamma):
+        parameters, shares = [gamma / most] * 2, own
+        if most > 2.0:
+            parameters, shares = [*parameters, gamma * (1.0 - 2.0 / most)], np.append(own, 1.0 - own.sum())
+        return dirichlet.logpdf(shares / shares.sum(), parameters)
+
+    found = log_density(ALPHA, 2.5, KAPPA) - log_density(ALPHA, 0.4, KAPPA)
+    assert found == pytest.approx(expected(2.5) - expected(0.4), rel=1e-6)
 
 
 def view_of(case, n=N):

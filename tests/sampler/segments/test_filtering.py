@@ -159,7 +159,7 @@ def test_many_rows_beside_a_recursion_backwards_over_all_segments(kind, many_row
     own, rng = SegmentFilter(sequences_of(np.zeros(n, dtype=np.int64))), np.random.default_rng(0)
     state.use(rng)
     own.take(state, 0.5)
-    for p in (0.5, 0.01, 0.0125, 0.02, 0.3, 1e-12, 1e-3, 0.999, 1e-4):
+    for p in (0.5, 0.01, 0.0125, 0.02, 0.3, 1e-12, 1e-3, 0.999, 1.0 - 2.0**-53, 1e-4):
         assert own.log_marginal_at(p) == pytest.approx(log_marginal(p), rel=1e-9)
     assert set(changes) <= set(np.flatnonzero(np.diff(own.draw(rng, 1e-4))) + 1)
     if kind == "one column" and many_rows < n:
