@@ -23,8 +23,8 @@ from pymc_dpgmm.native.threads import Threads
 from pymc_dpgmm.partitions.priors import chinese_restaurant
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import DrawnClusters, LabelDraws, draw_clusters
 from pymc_dpgmm.sampler.many_rows.leader_sweep import leader_sweep
+from pymc_dpgmm.sampler.state.cluster_table import ClusterTable
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.tuning.schedule import Options, Schedule
 
 # Draws that search, and draws that find out which moves pay.
@@ -96,7 +96,7 @@ class NearRows:
         log_weights, drawn = draw_clusters(rng, [table], slots, state.sizes[slots].astype(float))
         given = DrawnClusters(slots, np.full(len(slots), np.iinfo(np.int64).min), log_weights, drawn, 1, 2)
         view = View(table.family, table.params, table.values[:n], origin=table.origin)
-        near = Table(view, 1, for_sampling=False)
+        near = ClusterTable(view, 1, for_sampling=False)
         self.n, self.draws = n, [LabelDraws(given, [near], np.full(n, slots[0])) for _ in range(parts)]
 
     def __call__(self, start, stop):

@@ -30,12 +30,12 @@ from pymc_dpgmm.partitions.labels import cluster_sizes
 from pymc_dpgmm.partitions.priors import GibbsType, chinese_restaurant, log_eppf
 from pymc_dpgmm.sampler.moves.sweep import plan_moves, run_sweeps
 from pymc_dpgmm.sampler.state.all_clusters import write_labels
+from pymc_dpgmm.sampler.state.cluster_table import ClusterTable
 from pymc_dpgmm.sampler.state.marginal import MarginalLikelihood
 from pymc_dpgmm.sampler.state.memory import NEEDS_ROOM, memory_at
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.table_functions import function_of
-from pymc_dpgmm.variational.rows import Rows
+from pymc_dpgmm.variational.rows import RowsInMemory
 
 LogMarginal = Callable[..., float]
 
@@ -428,10 +428,10 @@ class Contract:
         family = self.family
         return family.tabulate(self.params, 1) if family.constants is None else family.constants(self.params)
 
-    def table(self, clusters: Sequence[Sequence[int]], values: np.ndarray | None = None) -> Table:
+    def table(self, clusters: Sequence[Sequence[int]], values: np.ndarray | None = None) -> ClusterTable:
         """Table with an empty slot 0, and one slot for each cluster from 1 on."""
         view = View(self.family, self.params, self.values if values is None else values)
-        table = Table(view, len(clusters) + 2)
+        table = ClusterTable(view, len(clusters) + 2)
         for k, members in enumerate([[], *clusters]):
             table.gather(k, np.array(members, dtype=np.int64))
         return table
@@ -440,7 +440,7 @@ class Contract:
         """Slow log marginal likelihood of some rows."""
         return self._slow(self.values[list(members)], **self.params._asdict())
 
-    def assert_slots_agree(self, table: Table, k: int, other: Table, j: int) -> None:
+    def assert_slots_agree(self, table: ClusterTable, k: int, other: ClusterTable, j: int) -> None:
         """Assert that two slots have the same predictives and marginal likelihood."""
         mine, theirs = (
             [of_slot.log_evidence(slot), *of_slot.log_predictives(slot)]
@@ -489,7 +489,7 @@ class Contract:
         """In the weight of a row, the log evidence has the expected log density of the row as derivative."""
         if self.family.expected is None:
             return
-        rows = Rows([View(self.family, self.params, self.values)])
+        rows = RowsInMemory([View(self.family, self.params, self.values)])
         singles = [rows.of_single(np.array([i])) for i in range(self.n)]
         sums = rows.empty(1)
         for single, weight in zip(singles, np.linspace(0.2, 0.9, self.n), strict=True):
@@ -570,7 +570,7 @@ class Contract:
         if self.family.derive is None:
             return
         assert self.family.constants is not None, "derive needs constants"
-        table = Table(View(self.family, self.params, self.values), 1, for_sampling=False)
+        table = ClusterTable(View(self.family, self.params, self.values), 1, for_sampling=False)
         expected = {name: np.ravel(value) for name, value in self.family.constants(table.shifted).items()}
         for name in expected:
             start, stop = table.place_of(name)
@@ -664,13 +664,13 @@ class Contract:
             densities = np.exp(table.predictives(sums, np.arange(self.n), absent))
             self._assert_mean_densities(drawn, values, densities[:, 0])
 
-    def _drawn_often(self, rng: np.random.Generator, n_draws: int) -> tuple[Table, Any, dict[str, Any]]:
+    def _drawn_often(self, rng: np.random.Generator, n_draws: int) -> tuple[ClusterTable, Any, dict[str, Any]]:
         """Return a cluster of all rows but the last, its sums, and draws of its parameters."""
         table = self.table([range(self.n - 1)])
         sums = table.sums(1, 2)
         return table, sums, self._drawn(rng, table, sums, n_draws)
 
-    def _drawn(self, rng: np.random.Generator, table: Table, sums: Any, n_draws: int) -> dict[str, Any]:
+    def _drawn(self, rng: np.random.Generator, table: ClusterTable, sums: Any, n_draws: int) -> dict[str, Any]:
         """Return draws of the parameters of K clusters with these sums: n_draws times K in a row."""
         tiled = type(sums)(*(np.concatenate([field] * n_draws) for field in sums))
         component = self.family.component
@@ -768,7 +768,7 @@ class Contract:
         if origin is None or len(inspect.signature(self.family.represent).parameters) < 3:
             return
         moved = origin + 0.3 * (np.std(self.values[:, 0]) or 1.0)
-        table = Table(View(self.family, self.params, self.values, origin=moved), 3)
+        table = ClusterTable(View(self.family, self.params, self.values, origin=moved), 3)
         table.gather(1, np.arange(self.n))
         self.assert_slots_agree(table, 1, self.table([range(self.n)]), 1)
 

@@ -38,7 +38,7 @@ class Reader(NamedTuple):
         return np.ascontiguousarray(np.concatenate([rows, *given], axis=1)) if given else rows
 
 
-class Place(NamedTuple):
+class ChunkPlace(NamedTuple):
     """First row of a chunk among all rows, and its number of rows."""
 
     first_row: int
@@ -65,7 +65,7 @@ def as_numpy(chunk: Any, n_rows: int | None = None) -> np.ndarray:
     return array
 
 
-def _raw(chunk: Any, place: Place, wanted: np.ndarray) -> np.ndarray:
+def _raw(chunk: Any, place: ChunkPlace, wanted: np.ndarray) -> np.ndarray:
     chunk, first_row = as_numpy(chunk, place.n_rows), place.first_row
     start, stop = np.searchsorted(wanted, [first_row, first_row + len(chunk)])
     return chunk[wanted[start:stop] - first_row]
@@ -81,7 +81,7 @@ class Checked(NamedTuple):
 
 def _check(
     chunk: Any,
-    place: Place,
+    place: ChunkPlace,
     reader: Reader,
     family: Family,
     known: Mapping[str, Any],
@@ -104,7 +104,7 @@ def _check(
         return Checked(0, np.empty((2, 0)), _placed(error, place))
 
 
-def _check_raw(chunk: Any, place: Place, check: Callable[[Any], None]) -> str:
+def _check_raw(chunk: Any, place: ChunkPlace, check: Callable[[Any], None]) -> str:
     try:
         check(as_numpy(chunk, place.n_rows))
     except (TypeError, ValueError) as error:
@@ -112,7 +112,7 @@ def _check_raw(chunk: Any, place: Place, check: Callable[[Any], None]) -> str:
     return ""
 
 
-def _placed(error: Exception, place: Place) -> str:
+def _placed(error: Exception, place: ChunkPlace) -> str:
     """Return an error message with the rows of the chunk that it concerns."""
     last = place.first_row + place.n_rows - 1
     return f"rows {place.first_row} to {last} (if a row is named, the first of these is row 0): {error}"
@@ -137,7 +137,7 @@ class DaskRows:
         blocks = array.to_delayed().ravel()
         self.chunk_sizes = sizes[sizes > 0].tolist()
         self._chunks = [
-            (block, Place(int(start), int(size)))
+            (block, ChunkPlace(int(start), int(size)))
             for block, start, size in zip(blocks, starts, sizes, strict=True)
             if size
         ]
@@ -257,7 +257,9 @@ def _computed(*wanted: Any) -> list[Any]:
         ) from error
 
 
-def _of_values(function: Callable[..., Any], chunk: Any, place: Place, reader: Reader, *arguments: Any) -> Any:
+def _of_values(
+    function: Callable[..., Any], chunk: Any, place: ChunkPlace, reader: Reader, *arguments: Any
+) -> Any:
     return function(reader.read(chunk, place.n_rows), place.first_row, *arguments)
 
 

@@ -26,13 +26,13 @@ from pymc_dpgmm.sampler.amounts import (
     ROWS_PER_SCANNED,
     SETTLED_SHARE,
 )
-from pymc_dpgmm.sampler.many_rows.drawn_carving import LEAST_ROWS, MOST_ROWS, Part, carvings
+from pymc_dpgmm.sampler.many_rows.drawn_carving import LEAST_ROWS, MOST_ROWS, DrawnPart, carvings
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import DrawnClusters, draw_clusters, places_in_order
 from pymc_dpgmm.sampler.many_rows.leader_sweep import LAST
 from pymc_dpgmm.sampler.moves.scans import scan_rows
 from pymc_dpgmm.sampler.moves.sweep import make_moves
+from pymc_dpgmm.sampler.state.cluster_table import ClusterTable
 from pymc_dpgmm.sampler.state.state import WHY_NO_DENSITY, State
-from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.tuning.exploration import largest_change
 from pymc_dpgmm.sampler.tuning.search import log_sum
 
@@ -40,7 +40,7 @@ from pymc_dpgmm.sampler.tuning.search import log_sum
 SHRINKS = 4
 
 
-class Rows(Protocol):
+class RowsInChunks(Protocol):
     """Rows in chunks."""
 
     n: int
@@ -60,7 +60,7 @@ class DrawnPartition(NamedTuple):
     moved, labels : (m,) int64 arrays
         Rows that moved after the pass, and their new labels.
     sums : (K, w) array
-        Sums of the clusters, each line as in a :class:`Table`. The first column has their sizes.
+        Sums of the clusters, each line as in a :class:`ClusterTable`. The first column has their sizes.
     """
 
     clusters: DrawnClusters
@@ -118,14 +118,14 @@ class ChunkedPartition:
 
     Parameters
     ----------
-    rows : Rows
+    rows : RowsInChunks
     family : Family
     params : NamedTuple
     origin : (c,) array or None
         As in :class:`View`.
     """
 
-    def __init__(self, rows: Rows, family: Any, params: Any, origin: Any) -> None:
+    def __init__(self, rows: RowsInChunks, family: Any, params: Any, origin: Any) -> None:
         self.rows, self.family, self.origin = rows, family, origin
         self.order_key = 0
         self.set_params(params)
@@ -163,7 +163,7 @@ class ChunkedPartition:
         # All tables share the functions of cluster sizes that are tabulated here.
         self._like = sums_table(self.family, params, self.origin, self.rows.n_columns, 1, most_rows=self.rows.n)
 
-    def _table(self, sums: np.ndarray) -> Table:
+    def _table(self, sums: np.ndarray) -> ClusterTable:
         """Return a table with the sums of clusters in slots 0, 1, ..."""
         table = sums_table(self.family, self.params, self.origin, self.rows.n_columns, len(sums), like=self._like)
         table.array[: len(sums), : sums.shape[1]] = sums
@@ -225,7 +225,7 @@ class ChunkedPartition:
             return False
         labels = better.labels()
         sizes = np.bincount(labels)
-        table = Table(view, len(sizes), for_sampling=False)
+        table = ClusterTable(view, len(sizes), for_sampling=False)
         table.sum_up(labels, sizes)
         named, places = self._all_may_join(len(sizes))
         log_weights, drawn = draw_clusters(rng, [table], named, sizes - prior.discount)
@@ -270,14 +270,14 @@ class ChunkedPartition:
         births, queue, founders = (np.searchsorted(wanted, rows) for rows in (births, scanned, founders))
         is_scanned = np.zeros(state.n, dtype=bool)
         is_scanned[queue] = True
-        n_moved = carvings(rng, state, len(births), 1, 1, Part(births, is_scanned, 0.0, n))
+        n_moved = carvings(rng, state, len(births), 1, 1, DrawnPart(births, is_scanned, 0.0, n))
         n_moved += state.run(rng, scan_rows, address_of(queue), len(queue), 0)
         # Not true if the returned rows happen to be all rows: that depends on the partition.
         has_all = share == 1.0
         if len(founders):
             most = MOST_ROWS if has_all else scheme.most_small
             least = min(scheme.least_carved, most)
-            n_moved += carvings(rng, state, len(founders), least, most, Part(founders, is_scanned, share, n))
+            n_moved += carvings(rng, state, len(founders), least, most, DrawnPart(founders, is_scanned, share, n))
         state.most_divided = LARGEST_DIVIDED if has_all else min(LARGEST_DIVIDED, scheme.most_small)
         make_moves(rng, state, scheme.n_moves, scheme.n_sequential if has_all else 0)
         self._take(state, gathered, before, clusters, next_key)

@@ -14,7 +14,7 @@ from pymc_dpgmm.families.contract.view import View
 from pymc_dpgmm.native.compiled import address_of
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import DrawnClusters, LabelDraws
 from pymc_dpgmm.sampler.many_rows.leader_sweep import find_first
-from pymc_dpgmm.sampler.state.table import Table
+from pymc_dpgmm.sampler.state.cluster_table import ClusterTable
 
 # Rank of a leader that comes before all rows in every order: all rows may join its cluster.
 FIRST = np.iinfo(np.int64).min
@@ -57,8 +57,8 @@ class Gathered(NamedTuple):
     Parameters
     ----------
     sums : (K, w) array
-        For each label, sums of the rows that are not wanted, each line as in a :class:`Table`. The first column
-        has the numbers of rows.
+        For each label, sums of the rows that are not wanted, each line as in a :class:`ClusterTable`.
+        The first column has the numbers of rows.
     leaders : (K,) int64 array
         For each label, the least rank of these rows in the next order, ``LAST`` if there are none.
     rows : (m,) int64 array
@@ -74,16 +74,18 @@ class Gathered(NamedTuple):
     values: np.ndarray
 
 
-def sums_table(family: Any, params: Any, origin: Any, n_columns: int, n_slots: int, **options: Any) -> Table:
+def sums_table(
+    family: Any, params: Any, origin: Any, n_columns: int, n_slots: int, **options: Any
+) -> ClusterTable:
     """Return a table for sums in slots 0 to ``n_slots - 1``, without rows."""
     no_rows = np.empty((0, n_columns))
-    return Table(View(family, params, no_rows, origin=origin), n_slots, for_sampling=False, **options)
+    return ClusterTable(View(family, params, no_rows, origin=origin), n_slots, for_sampling=False, **options)
 
 
-def draw_labels(values: np.ndarray, first_row: int, sent: Sent) -> tuple[np.ndarray, Table]:
+def draw_labels(values: np.ndarray, first_row: int, sent: Sent) -> tuple[np.ndarray, ClusterTable]:
     """Draw the labels of the rows of a chunk, (n,) int64, and return them with a table of its rows."""
     clusters = sent.clusters
-    table = Table(
+    table = ClusterTable(
         View(sent.family, sent.params, values, origin=sent.origin), len(clusters.slots), for_sampling=False
     )
     labels = np.full(len(values), clusters.slots[0])

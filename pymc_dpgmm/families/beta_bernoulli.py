@@ -15,7 +15,7 @@ import numpy as np
 from pymc_dpgmm.families.beta_binomial import BetaBinomial
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
 from pymc_dpgmm.families.contract.component import Component, Drawn
-from pymc_dpgmm.families.contract.expected import Linear
+from pymc_dpgmm.families.contract.expected import LinearExpectation
 from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.families.contract.supports import positive, refuse_where
 from pymc_dpgmm.families.shared.beta_probabilities import gradient, log_bernoulli
@@ -68,10 +68,10 @@ def _predictive(params: Any, s: Any) -> Drawn:
     return {"probability": (params.a + s.ones) / (params.a + params.b + s.n)}
 
 
-def _expected(params: Any, s: Any) -> Linear:
+def _expected(params: Any, s: Any) -> LinearExpectation:
     log_zero = digamma(params.b + np.maximum(s.n - s.ones, 0.0))
     constant = np.sum(log_zero - digamma(params.a + params.b + s.n), axis=1)
-    return Linear(constant, {"ones": digamma(params.a + s.ones) - log_zero})
+    return LinearExpectation(constant, {"ones": digamma(params.a + s.ones) - log_zero})
 
 
 def _check_values(params: Any, values: np.ndarray) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure, Coded
 from pymc_dpgmm.families.contract.component import Component, Drawn, draw_dirichlet, if_present
-from pymc_dpgmm.families.contract.expected import Linear
+from pymc_dpgmm.families.contract.expected import LinearExpectation
 from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.families.contract.supports import positive, real, refuse_where
 from pymc_dpgmm.families.shared.categories import code_columns, numbers_of_levels
@@ -101,16 +101,16 @@ def _gradient_given(params: Any, s: Any, entries: np.ndarray) -> Drawn:
     return {"a": np.where(allowed, gradient, 0.0), "levels": np.zeros(len(totals))}
 
 
-def _expected(params: Any, s: Any) -> Linear:
+def _expected(params: Any, s: Any) -> LinearExpectation:
     return _expected_given(params, s, s.n)
 
 
-def _expected_given(params: Any, s: Any, entries: np.ndarray) -> Linear:
+def _expected_given(params: Any, s: Any, entries: np.ndarray) -> LinearExpectation:
     """Return expected log densities given numbers of entries per cluster and column: (K, d) or (K, 1)."""
     allowed = params.a > 0
     log_p = digamma(np.where(allowed, params.a + s.counts, 1.0))
     log_p -= digamma(params.a.sum(axis=1) + entries)[:, :, None]
-    return Linear(np.zeros(len(s.n)), {"counts": np.where(allowed, log_p, 0.0)})
+    return LinearExpectation(np.zeros(len(s.n)), {"counts": np.where(allowed, log_p, 0.0)})
 
 
 def _check_together(params: Any) -> None:

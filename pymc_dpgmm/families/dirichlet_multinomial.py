@@ -19,7 +19,7 @@ import numpy as np
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
 from pymc_dpgmm.families.contract.component import Component, Drawn, draw_dirichlet
-from pymc_dpgmm.families.contract.expected import Linear
+from pymc_dpgmm.families.contract.expected import LinearExpectation
 from pymc_dpgmm.families.contract.family import Family, Ragged
 from pymc_dpgmm.families.contract.supports import positive
 from pymc_dpgmm.families.shared.counts import as_ragged, check_counts
@@ -84,10 +84,10 @@ def _predictive(params: Any, s: Any) -> Drawn:
     return {"probability": a_n / a_n.sum(axis=1, keepdims=True)}
 
 
-def _expected(params: Any, s: Any) -> Linear:
+def _expected(params: Any, s: Any) -> LinearExpectation:
     a_n = params.a + s.counts
     log_p = digamma(a_n) - digamma(a_n.sum(axis=1, keepdims=True))
-    return Linear(np.zeros(len(s.n)), {"counts": log_p, "constant": np.ones(len(s.n))})
+    return LinearExpectation(np.zeros(len(s.n)), {"counts": log_p, "constant": np.ones(len(s.n))})
 
 
 def _counts(values: Any) -> Any:

@@ -24,7 +24,7 @@ import numpy as np
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
 from pymc_dpgmm.families.contract.component import Component, Drawn, draw_gammas, normal_cdf
-from pymc_dpgmm.families.contract.expected import Linear, as_packed, expected_log_variance
+from pymc_dpgmm.families.contract.expected import LinearExpectation, as_packed, expected_log_variance
 from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.families.contract.supports import positive, positive_definite, real
 from pymc_dpgmm.families.shared.gamma import gradient_in_gamma, log_gamma_ratio, log_t_norms
@@ -182,13 +182,13 @@ def _predictive(params: Any, s: Any) -> Drawn:
     return {"coefficients": mean, "variance": b_n / a_n}
 
 
-def _expected(params: Any, s: Any) -> Linear:
+def _expected(params: Any, s: Any) -> LinearExpectation:
     # -1/2 E[(y - x' beta)^2 / s2] is linear in y^2, x y and x x'.
     _, inverse, mean, a_n, b_n = _posterior(params, s)
     precision = a_n / b_n
     constant = -0.5 * (expected_log_variance(a_n, b_n) + math.log(2.0 * math.pi))
     spread = precision[:, None, None] * mean[:, :, None] * mean[:, None, :] + inverse
-    return Linear(
+    return LinearExpectation(
         constant,
         {"gram": -0.5 * as_packed(spread), "cross": precision[:, None] * mean, "squares": -0.5 * precision},
     )

@@ -24,7 +24,7 @@ import numpy as np
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
 from pymc_dpgmm.families.contract.component import Component, Drawn, normal_cdf, restore_mean
 from pymc_dpgmm.families.contract.defaults import column_means, column_variances
-from pymc_dpgmm.families.contract.expected import Linear, as_packed
+from pymc_dpgmm.families.contract.expected import LinearExpectation, as_packed
 from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.families.contract.supports import positive_definite, real, with_unit_diagonal
 from pymc_dpgmm.families.shared.full_normal import patterns, patterns_of
@@ -98,12 +98,12 @@ def _gradient(params: Any, s: Any) -> Drawn:
     }
 
 
-def _expected(params: Any, s: Any) -> Linear:
+def _expected(params: Any, s: Any) -> LinearExpectation:
     mean, covariance = _posterior(params, s)
     ones = np.ones(len(mean))
     second = as_packed(mean[:, :, None] * mean[:, None, :] + covariance)
     factors = {"precision": -0.5 * second, "weighted": mean, "squares": -0.5 * ones, "constant": ones}
-    return Linear(np.zeros(len(mean)), factors)
+    return LinearExpectation(np.zeros(len(mean)), factors)
 
 
 def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:

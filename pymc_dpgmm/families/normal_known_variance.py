@@ -23,7 +23,7 @@ import numpy as np
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
 from pymc_dpgmm.families.contract.component import Component, Drawn, if_present, normal_cdf, restore_mean
 from pymc_dpgmm.families.contract.defaults import column_means, column_variances
-from pymc_dpgmm.families.contract.expected import Linear
+from pymc_dpgmm.families.contract.expected import LinearExpectation
 from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.families.contract.supports import positive, real, refuse_where
 from pymc_dpgmm.families.shared.gaps import taking_gaps
@@ -95,7 +95,7 @@ def _gradient(params: Any, s: Any) -> Drawn:
     }
 
 
-def _expected(params: Any, s: Any) -> Linear:
+def _expected(params: Any, s: Any) -> LinearExpectation:
     mean, precision = _posterior(params, s)
     factors = {
         "precision": -0.5 * (mean**2 + 1.0 / precision),
@@ -103,7 +103,7 @@ def _expected(params: Any, s: Any) -> Linear:
         "squares": np.full(mean.shape, -0.5),
         "constant": np.ones(len(s.n)),
     }
-    return Linear(np.zeros(len(s.n)), factors)
+    return LinearExpectation(np.zeros(len(s.n)), factors)
 
 
 def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:

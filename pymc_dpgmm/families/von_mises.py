@@ -18,7 +18,7 @@ import numpy as np
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
 from pymc_dpgmm.families.contract.component import Component, Drawn, if_present
-from pymc_dpgmm.families.contract.expected import Linear
+from pymc_dpgmm.families.contract.expected import LinearExpectation
 from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.families.contract.supports import positive, real, refuse_where
 from pymc_dpgmm.families.shared.gaps import taking_gaps
@@ -98,11 +98,13 @@ def _gradient(params: Any, s: Any) -> Drawn:
     }
 
 
-def _expected(params: Any, s: Any) -> Linear:
+def _expected(params: Any, s: Any) -> LinearExpectation:
     length, cosine, sine = _posterior(params, s)
     pull = params.concentration * _mean_resultant(params.concentration * length)
     norms = np.broadcast_to(_constants(params)["log_norms"], cosine.shape)
-    return Linear(np.zeros(len(s.n)), {"cosines": pull * cosine, "sines": pull * sine, "entries": -norms})
+    return LinearExpectation(
+        np.zeros(len(s.n)), {"cosines": pull * cosine, "sines": pull * sine, "entries": -norms}
+    )
 
 
 def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:

@@ -38,7 +38,7 @@ from pymc_dpgmm.tables.checks import check_units, is_chunked, is_sparse, is_vari
 from pymc_dpgmm.tables.doubtful import warn_of_repeated, warn_of_shared_columns
 from pymc_dpgmm.tables.names import as_text, coordinates
 from pymc_dpgmm.tables.reading import factorized, read_table
-from pymc_dpgmm.tables.rows import Rows
+from pymc_dpgmm.tables.rows import RowNames
 from pymc_dpgmm.tables.table import Table
 
 
@@ -67,7 +67,7 @@ class _View:
         Its data.
     arguments : mapping
         ``offset``, ``unit``, ``impute`` and ``power``.
-    rows : Rows
+    rows : RowNames
         Names of its rows. The data is put into their order.
     default : callable
         Makes the base measure of a table for which there is none.
@@ -79,7 +79,7 @@ class _View:
         base: Any,
         table: Table | None,
         arguments: Mapping[str, Any],
-        rows: Rows,
+        rows: RowNames,
         default: Callable[[Table], BaseMeasure],
     ) -> None:
         self.name, self.rows = name, rows
@@ -164,7 +164,7 @@ def add_mixture(request: Request) -> Any:
             table = table if len(columns) == len(table.kinds) else table.of_columns(columns)
         dims = own_dims(model, table, dims)
         table = None if table is None else named_by_coords(model, table, dims)
-        rows = Rows("observed", coords=coords_of(model, dims))
+        rows = RowNames("observed", coords=coords_of(model, dims))
         view = _View(name, request.base, table, arguments, rows, request.default)
         if view.checked is None:
             shape = shape_of_dims(model, dims) if shape is None else shape
@@ -208,12 +208,12 @@ def _add_views(model: pm.Model, request: Request) -> dict[str, Any]:
     of_data = next((own for _, table in split.values() if (own := dims_of_data(model, table))), None)
     coords = coords_of(model, of_data[:1] if dims is None and of_data else dims)
     # Views without units have one label per row, so that their rows must be in the same order.
-    of_labels, views = Rows("observed", coords=coords), {}
+    of_labels, views = RowNames("observed", coords=coords), {}
     for key, (base, table) in split.items():
         with _naming(key):
             of_view = {"offset": offsets.get(key), "unit": units.get(key), "impute": impute}
             of_view["power"] = powers.get(key, 1.0)
-            rows = of_labels if of_view["unit"] is None else Rows("observed", coords=coords)
+            rows = of_labels if of_view["unit"] is None else RowNames("observed", coords=coords)
             views[key] = _View(f"{name}_{key}", base, table, of_view, rows, request.default)
             views[key].places = _places(columns, table, views[key].left_out)
     if not views:
@@ -289,7 +289,7 @@ def _add_labels(
     if names is None and any(view.unit is not None for view, _ in views):
         # Units in pm.Data are numbers. They have no coordinates, since their number may change.
         names = np.arange(next(iter(numbers.values())))
-    rows = Rows("the units", None if names is None else pd.Index(names))
+    rows = RowNames("the units", None if names is None else pd.Index(names))
     for view, _ in views:
         if view.unit is None and names is None:
             rows = view.rows

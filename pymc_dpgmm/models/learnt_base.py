@@ -10,7 +10,7 @@ import numpy as np
 import pymc as pm
 
 from pymc_dpgmm.families import BaseMeasure
-from pymc_dpgmm.families.contract.base_measure import Linear
+from pymc_dpgmm.families.contract.base_measure import LinearTransform
 from pymc_dpgmm.families.contract.defaults import (
     WithoutScatter,
     column_variances,
@@ -111,13 +111,16 @@ def learnt_base(name: str, base: BaseMeasure, rows: np.ndarray, column_dim: str 
     degrees = pm.LogNormal(f"{name}_degrees", math.log(median), SD_OF_DEGREES)
     shape: dict[str, Any] = {"dims": column_dim} if column_dim else {"shape": d}
     within = pm.Exponential(f"{name}_within", RATE_OF_SHARES, **shape)
-    of_degrees, of_shares = Linear(degrees.name, constant, slope), (within.name, variances * least, variances)
+    of_degrees, of_shares = (
+        LinearTransform(degrees.name, constant, slope),
+        (within.name, variances * least, variances),
+    )
     count, typical = constant + slope * degrees, variances * least + variances * within
     learnt = {parameter: scale.product(parameter, count, typical) for parameter in scale.powers}
     found = type(base)(**(base.parameters | {"kappa": kappa} | learnt))
     # Results compute these from the variables, which are few numbers to keep.
     found.products = {
-        parameter: [of_degrees] * of_count + ([Linear(*of_shares, of_typical)] if of_typical else [])
+        parameter: [of_degrees] * of_count + ([LinearTransform(*of_shares, of_typical)] if of_typical else [])
         for parameter, (of_count, of_typical) in scale.powers.items()
     }
     return found

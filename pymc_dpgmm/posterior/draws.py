@@ -13,7 +13,7 @@ from pymc_dpgmm.posterior.arrays.predictions import tails
 from pymc_dpgmm.tables.checks import listed
 from pymc_dpgmm.tables.names import coordinates
 from pymc_dpgmm.tables.reading import named_entries
-from pymc_dpgmm.tables.rows import Rows
+from pymc_dpgmm.tables.rows import RowNames
 
 # Groups that may have draws of labels: from pm.sample, and from dp.ThinnedLabels.
 GROUPS = ("posterior", "thinned")
@@ -327,7 +327,7 @@ def checked_partition(name: str, partition: Any, drawn: DrawnLabels) -> Referenc
                 "dp.point_partition, or labels"
             )
         partition = partition["labels"]
-    names = Rows("the draws", None if rows is None else pd.Index(rows))
+    names = RowNames("the draws", None if rows is None else pd.Index(rows))
     partition = named_entries(partition, name)
     if hasattr(partition, "index") and not callable(partition.index):
         # Coordinates of the draws are names of rows as they were stored.

@@ -22,7 +22,7 @@ from pymc_dpgmm.tables.checks import is_sparse, listed
 from pymc_dpgmm.tables.kinds import as_numbers
 from pymc_dpgmm.tables.names import as_text, coordinates, is_one_name, plain_names
 from pymc_dpgmm.tables.reading import read_table, rows_with_names
-from pymc_dpgmm.tables.rows import Rows, order_of_columns
+from pymc_dpgmm.tables.rows import RowNames, order_of_columns
 from pymc_dpgmm.tables.table import Table
 
 # Names of the dimensions of parameters that families denote by these letters.
@@ -225,7 +225,7 @@ class NamedView(ViewDraws):
         named = [self.given_names[field] for field in fields if self.given_names.get(field)]
         return coordinates(named[0]) if named else None
 
-    def _base_of_new(self, given: Any, rows: Rows, fields: Collection[str] | None = None) -> BaseMeasure:
+    def _base_of_new(self, given: Any, rows: RowNames, fields: Collection[str] | None = None) -> BaseMeasure:
         """Return the base measure for new rows with covariates ``given``, by default those of the data."""
         wanted = sorted(self.given if fields is None else fields)
         if given is not None and (not isinstance(given, Mapping) or set(given) != set(wanted)):
@@ -274,7 +274,9 @@ class NamedView(ViewDraws):
                 )
         return base.given_columns(data.shape, data)
 
-    def check_given(self, n_rows: int, given: Mapping[str, Any] | None, rows: Rows | None = None) -> np.ndarray:
+    def check_given(
+        self, n_rows: int, given: Mapping[str, Any] | None, rows: RowNames | None = None
+    ) -> np.ndarray:
         """Check the covariates of new rows that are to be drawn, and return them: (n_rows, c) array.
 
         If ``rows`` have names, covariates are aligned by them.
@@ -285,7 +287,7 @@ class NamedView(ViewDraws):
             If they are missing, or have another number of rows.
         """
         # Include what a family otherwise computes from the rows, such as totals: these rows do not exist yet.
-        base = self._base_of_new(given, Rows("the new rows") if rows is None else rows, self.family.given)
+        base = self._base_of_new(given, RowNames("the new rows") if rows is None else rows, self.family.given)
         columns = self._given_columns(base, np.empty((n_rows, self.d)))
         return np.concatenate([np.empty((n_rows, 0)), *columns], axis=1)
 
@@ -368,7 +370,7 @@ class NamedView(ViewDraws):
             raise ValueError(f"{table.what} must be finite, got infinite values")
         return values
 
-    def check_new(self, values: Any, given: Any, rows: Rows) -> Any:
+    def check_new(self, values: Any, given: Any, rows: RowNames) -> Any:
         """Check new rows, and return them with columns for their covariates: (m, c).
 
         Parameters
@@ -376,7 +378,7 @@ class NamedView(ViewDraws):
         values : (m, d) array or sparse matrix
             As :meth:`codes` returns them.
         given : dict or None
-        rows : Rows
+        rows : RowNames
             Names of the rows, to align the covariates by.
 
         Raises
@@ -393,7 +395,7 @@ class NamedView(ViewDraws):
         self.family.check_with_gaps(self.params(0), values)
         return values
 
-    def complete(self, values: Any, given: Any, rows: Rows, *, is_asked: bool) -> Any:
+    def complete(self, values: Any, given: Any, rows: RowNames, *, is_asked: bool) -> Any:
         """Return new rows with columns for what is given with them, such as covariates and totals, after checks.
 
         It is needed for rows of which nothing is known if columns of the view are asked for.

@@ -12,7 +12,7 @@ from pymc_dpgmm.posterior.protocol import Draws
 from pymc_dpgmm.posterior.questions import read_question, read_units
 from pymc_dpgmm.posterior.reading import read_draws
 from pymc_dpgmm.tables.checks import check_count, is_sparse
-from pymc_dpgmm.tables.rows import Rows
+from pymc_dpgmm.tables.rows import RowNames
 
 
 def sample_new_rows(
@@ -87,7 +87,7 @@ def sample_new_rows(
     if known is None:
         n_rows = (1 if unit is None else len(unit)) if n_rows is None else n_rows
         check_count("n_rows", n_rows, 1)
-        units = None if unit is None else read_units(draws, unit, int(n_rows), Rows("the new rows"))
+        units = None if unit is None else read_units(draws, unit, int(n_rows), RowNames("the new rows"))
         return draws.new_rows(int(n_rows), given, units, random_seed)
     if n_rows is not None:
         raise TypeError("sample_new_rows takes n_rows or known, not both")

@@ -11,7 +11,7 @@ from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.protocol import Draws
 from pymc_dpgmm.tables.checks import is_sparse, listed
 from pymc_dpgmm.tables.names import as_text, coordinates
-from pymc_dpgmm.tables.rows import Rows
+from pymc_dpgmm.tables.rows import RowNames
 from pymc_dpgmm.tables.table import Table
 
 # Points on each axis of a default grid: for one column, and for two.
@@ -34,7 +34,7 @@ class Points(NamedTuple):
     dims : tuple of str
         Of a density at them.
     coords : dict
-    rows : Rows
+    rows : RowNames
         Their names.
     columns : list of str
     """
@@ -42,7 +42,7 @@ class Points(NamedTuple):
     values: Any
     dims: tuple[str, ...]
     coords: dict[str, Any]
-    rows: Rows
+    rows: RowNames
     columns: list[str]
 
     def result(self, mean: np.ndarray, lower: np.ndarray, upper: np.ndarray, probability: float) -> xr.Dataset:
@@ -83,16 +83,16 @@ def points_of(draws: Draws, view: NamedView, x: Any, chosen: Sequence[int]) -> P
             for axis, of_column in zip(axes, levels, strict=True)
         ]
         if len(axes) == 1:
-            return Points(axes[0][:, None], ("x",), {"x": shown[0]}, Rows("x"), columns)
+            return Points(axes[0][:, None], ("x",), {"x": shown[0]}, RowNames("x"), columns)
         points = np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
         dims = (coordinate_of(view, chosen_names[0]), coordinate_of(view, chosen_names[1]))
-        return Points(points, dims, dict(zip(dims, shown, strict=True)), Rows("x"), columns)
+        return Points(points, dims, dict(zip(dims, shown, strict=True)), RowNames("x"), columns)
     of_chosen = view.of_columns(chosen)
     table = of_chosen.read_new(x, "x")
     points = of_chosen.codes(table)
     if not is_sparse(points) and not np.all(np.isfinite(points)):
         raise ValueError("x must be finite, got NaN or infinite values")
-    rows = Rows("x", table.rows)
+    rows = RowNames("x", table.rows)
     values = points if is_sparse(points) else table.values
     if len(chosen) == 1:
         return Points(points, ("x",), {"x": _shown(table, 0, values)}, rows, columns)

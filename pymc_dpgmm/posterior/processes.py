@@ -24,7 +24,7 @@ from pymc_dpgmm.posterior.mixtures import FamilyDraws, MixtureDraws, Recorded
 from pymc_dpgmm.posterior.points import Points
 from pymc_dpgmm.posterior.stored import Source, StoredPrior, data_of
 from pymc_dpgmm.tables.checks import listed
-from pymc_dpgmm.tables.rows import Rows
+from pymc_dpgmm.tables.rows import RowNames
 
 # Points of a default grid.
 N_GRID = 200
@@ -437,7 +437,7 @@ class ProcessDraws(MixtureDraws):
             densities_of_draws[partition.draw] = weights @ densities[: len(weights)]
         tail = 0.5 * (1.0 - probability)
         lower, upper = np.quantile(densities_of_draws, [tail, 1.0 - tail], axis=0)
-        at = Points(points[:, None], ("x",), {"x": points}, Rows("x"), [rv.name])
+        at = Points(points[:, None], ("x",), {"x": points}, RowNames("x"), [rv.name])
         return at.result(mean / len(densities_of_draws), lower, upper, probability)
 
 

@@ -18,7 +18,7 @@ from pymc_dpgmm.posterior.protocol import Draws
 from pymc_dpgmm.tables.checks import is_sparse, listed
 from pymc_dpgmm.tables.names import as_text, coordinates, plain_names
 from pymc_dpgmm.tables.reading import columns_as_frame, factorized, read_table
-from pymc_dpgmm.tables.rows import Rows
+from pymc_dpgmm.tables.rows import RowNames
 from pymc_dpgmm.tables.table import Table
 
 # Stands for the unit of new rows where a function does not take it.
@@ -80,7 +80,7 @@ class Question(NamedTuple):
         What is asked for, in the order of the answers.
     known : (m, q) array
         Entries of these columns that are known and therefore not asked for; NaN where they are.
-    rows : Rows
+    rows : RowNames
         Names of the rows.
     is_single : bool
         Whether the user asked for one column by its name.
@@ -96,7 +96,7 @@ class Question(NamedTuple):
     new: list[Unknown]
     columns: list[Column]
     known: np.ndarray
-    rows: Rows
+    rows: RowNames
     is_single: bool
     knows_asked: list[str]
     units: Units | None = None
@@ -189,7 +189,7 @@ def read_question(
     TypeError, ValueError
         If rows, columns or covariates are not those of the mixture.
     """
-    rows = Rows("the new rows")
+    rows = RowNames("the new rows")
     entries = _entries(draws, new, rows)
     if not entries:
         n_rows = _rows_given(draws, given)
@@ -274,7 +274,7 @@ def read_question(
     return question._replace(units=Units(codes, label, every, codes, np.arange(n_rows)), unit_names=of_data)
 
 
-def read_units(draws: Draws, unit: Any, n_rows: int, rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def read_units(draws: Draws, unit: Any, n_rows: int, rows: RowNames) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Read the unit of each of m new rows.
 
     Returns
@@ -348,7 +348,7 @@ def _warn_of_offsets(views: Sequence[NamedView]) -> None:
         )
 
 
-def _entries(draws: Draws, new: Any, rows: Rows) -> dict[str, Any]:
+def _entries(draws: Draws, new: Any, rows: RowNames) -> dict[str, Any]:
     """Return the known entries of new rows by the names of views: (m, d) arrays with NaN, or sparse matrices."""
     if new is None:
         return {}
@@ -429,7 +429,7 @@ def _has_columns(new: Any) -> bool:
     return hasattr(new, "columns") or (isinstance(new, Table) and new.columns is not None)
 
 
-def _read(draws: Draws, view: NamedView, new: Any, rows: Rows) -> Any:
+def _read(draws: Draws, view: NamedView, new: Any, rows: RowNames) -> Any:
     """Return the entries of new rows in one view."""
     names = view.columns_as_text
     if _has_columns(new) and names and not view.is_vector:
@@ -454,7 +454,7 @@ def _read(draws: Draws, view: NamedView, new: Any, rows: Rows) -> Any:
     return view.codes(rows.arrange(view.read_new(new)))
 
 
-def _read_columns(view: NamedView, table: Table, chosen: Sequence[int], rows: Rows) -> np.ndarray:
+def _read_columns(view: NamedView, table: Table, chosen: Sequence[int], rows: RowNames) -> np.ndarray:
     """Return the entries of new rows that have some of a view's columns."""
     some, wanted = view.of_columns(chosen), [as_text(view.column_names[j]) for j in chosen]
     table = replace(table, columns=tuple(as_text(name) for name in plain_names(table.columns or ())))
@@ -465,7 +465,7 @@ def _read_columns(view: NamedView, table: Table, chosen: Sequence[int], rows: Ro
     return values
 
 
-def _divided(draws: Draws, table: Table, rows: Rows) -> dict[str, Any]:
+def _divided(draws: Draws, table: Table, rows: RowNames) -> dict[str, Any]:
     """Divide the columns of a table among the views; other views and columns are unknown."""
     there = [as_text(name) for name in plain_names(table.columns or ())]
     _refuse_shared(draws, there)

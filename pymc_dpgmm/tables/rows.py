@@ -16,7 +16,7 @@ from pymc_dpgmm.tables.table import Table
 _SHOWN = 3
 
 
-class Rows:
+class RowNames:
     """Names of the rows of data, by which arguments with entries for these rows are put into their order.
 
     An argument with an index is matched by name, and one without an index by position. Rows of data without names

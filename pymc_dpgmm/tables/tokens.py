@@ -9,7 +9,7 @@ from pymc_dpgmm.tables.checks import is_sparse, is_variable, listed, refuse_dims
 from pymc_dpgmm.tables.kinds import as_numbers
 from pymc_dpgmm.tables.names import check_columns
 from pymc_dpgmm.tables.reading import factorized, read_table
-from pymc_dpgmm.tables.rows import Rows
+from pymc_dpgmm.tables.rows import RowNames
 from pymc_dpgmm.tables.table import NUMBERS, Table
 
 _COUNT_TEXTS = (
@@ -232,7 +232,7 @@ def _from_words(table: Table, group: Any) -> Tokens:
         raise ValueError(f"observed has {missing} missing words")
     if table.kinds[0] not in ("integer", "text", "category"):
         raise TypeError(f"observed must be words or their codes, got {table.kinds[0]} numbers")
-    rows = Rows("observed")
+    rows = RowNames("observed")
     rows.arrange(table)
     names = rows.entries("group", group, "every word has a document")
     if names.shape != (table.n_rows,):

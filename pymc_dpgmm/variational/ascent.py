@@ -27,7 +27,7 @@ _LEAST_RATIO, _LONGEST_LEAP = 0.2, 100.0
 ROUNDING = 1e-10
 
 
-class State(NamedTuple):
+class Approximation(NamedTuple):
     """An approximate posterior.
 
     Parameters
@@ -74,7 +74,7 @@ def settle(
     entropy: float,
     source: tuple[Sums, np.ndarray] | None,
     before: Weights | None = None,
-) -> State:
+) -> Approximation:
     """Return the optimal approximate posterior given responsibilities.
 
     Sticks are sorted by decreasing size if that raises the bound.
@@ -86,17 +86,17 @@ def settle(
         if ordered.bound > weights.bound:
             weights, sums = ordered, sums.take(order)
             source = None if source is None else (source[0].take(order), source[1][order])
-    return State(sums, weights, rows.log_evidences(sums), entropy, source)
+    return Approximation(sums, weights, rows.log_evidences(sums), entropy, source)
 
 
-def begin(rows: RowsAnywhere, prior: Prior, sums: Sums, threads: Threads) -> State:
+def begin(rows: RowsAnywhere, prior: Prior, sums: Sums, threads: Threads) -> Approximation:
     """Return the state after one pass over the rows, with these components at equal weights."""
     log_weights = np.zeros(len(sums.sizes))
     new, entropy = rows.respond(sums, log_weights, threads)
     return settle(rows, prior, new, entropy, (sums, log_weights))
 
 
-def step(rows: RowsAnywhere, prior: Prior, state: State, threads: Threads) -> State:
+def step(rows: RowsAnywhere, prior: Prior, state: Approximation, threads: Threads) -> Approximation:
     """Update the responsibilities, and then weights and parameters given them.
 
     Raises
@@ -118,12 +118,12 @@ def step(rows: RowsAnywhere, prior: Prior, state: State, threads: Threads) -> St
 def ascend(
     rows: RowsAnywhere,
     prior: Prior,
-    state: State,
+    state: Approximation,
     threads: Threads,
     tolerance: float,
     most: int,
     trace: list[float] | None = None,
-) -> State:
+) -> Approximation:
     """Repeat steps until one raises the bound by less than a tolerance, at most ``most`` times.
 
     While the rises fall at a steady rate, an extrapolation to the limit is tried from time to time. The bound
@@ -149,8 +149,14 @@ def ascend(
 
 
 def _leap(
-    rows: RowsAnywhere, prior: Prior, before: State, state: State, rate: float, longest: float, threads: Threads
-) -> State | None:
+    rows: RowsAnywhere,
+    prior: Prior,
+    before: Approximation,
+    state: Approximation,
+    rate: float,
+    longest: float,
+    threads: Threads,
+) -> Approximation | None:
     """Extrapolate in the direction of the last step; return the new state if its bound is higher, else None.
 
     Near an optimum each step shortens the distance to it by a rate, and the gap of the bound by the squared rate.

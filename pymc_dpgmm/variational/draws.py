@@ -7,15 +7,15 @@ import numpy as np
 from pymc_dpgmm.native.special import gammaln
 from pymc_dpgmm.native.threads import Threads
 from pymc_dpgmm.partitions.labels import canonical_labels
-from pymc_dpgmm.variational.ascent import Prior, State, step
-from pymc_dpgmm.variational.rows import Rows, RowsAnywhere
+from pymc_dpgmm.variational.ascent import Approximation, Prior, step
+from pymc_dpgmm.variational.rows import RowsAnywhere, RowsInMemory
 from pymc_dpgmm.variational.weights import Sticks
 
 # A row whose largest responsibility is above this always gets that component.
 _CERTAIN = 1.0 - 1e-12
 
 
-def with_source(rows: RowsAnywhere, prior: Prior, state: State) -> State:
+def with_source(rows: RowsAnywhere, prior: Prior, state: Approximation) -> Approximation:
     """Return a state with a source, from which responsibilities can be recomputed."""
     if state.source is not None:
         return state
@@ -24,7 +24,7 @@ def with_source(rows: RowsAnywhere, prior: Prior, state: State) -> State:
 
 
 def draw_labels(
-    rows: Rows, state: State, n_draws: int, rng: np.random.Generator, power: float = 1.0
+    rows: RowsInMemory, state: Approximation, n_draws: int, rng: np.random.Generator, power: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw the component of every row from its responsibilities, raised to a power.
 
@@ -61,7 +61,7 @@ def partitions_of(labels: np.ndarray) -> np.ndarray:
     return np.array([canonical_labels(labels_of_draw)[0] for labels_of_draw in labels])
 
 
-def draw_alpha(state: State, n_draws: int, rng: np.random.Generator) -> np.ndarray | None:
+def draw_alpha(state: Approximation, n_draws: int, rng: np.random.Generator) -> np.ndarray | None:
     """Draw the concentration, (n_draws,), or return None if it has no approximate posterior."""
     if state.weights.alpha is None:
         return None
@@ -70,7 +70,7 @@ def draw_alpha(state: State, n_draws: int, rng: np.random.Generator) -> np.ndarr
 
 
 def log_importance(
-    rows: Rows, prior: Prior, state: State, n_draws: int, rng: np.random.Generator
+    rows: RowsInMemory, prior: Prior, state: Approximation, n_draws: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, int]:
     """Return log importance weights of draws of labels and concentration, and the number of distinct labellings.
 

@@ -7,8 +7,8 @@ components to its rows. A merge adds the responsibilities of two components, and
 import numpy as np
 
 from pymc_dpgmm.native.threads import Threads
-from pymc_dpgmm.variational.ascent import Prior, State, ascend, begin, settle, step
-from pymc_dpgmm.variational.rows import Rows, RowsAnywhere, Sums
+from pymc_dpgmm.variational.ascent import Approximation, Prior, ascend, begin, settle, step
+from pymc_dpgmm.variational.rows import RowsAnywhere, RowsInMemory, Sums
 from pymc_dpgmm.variational.weights import DirichletWeights, Sticks
 
 # Largest number of rows that a birth is fitted to, steps of that fit, and steps on all rows to judge a move by.
@@ -19,7 +19,7 @@ _MOST_SINGLE, _MOST_DROPPED = 3, 3
 _PAIRS_EACH = 3
 
 
-def merge_pairs(rows: RowsAnywhere, prior: Prior, state: State) -> State:
+def merge_pairs(rows: RowsAnywhere, prior: Prior, state: Approximation) -> Approximation:
     """Merge pairs of components as long as that raises the bound.
 
     Finite mixtures keep their number of components: each merge leaves one without rows. Sticks without rows are
@@ -37,7 +37,7 @@ def merge_pairs(rows: RowsAnywhere, prior: Prior, state: State) -> State:
     return state
 
 
-def _merge_once(rows: RowsAnywhere, prior: Prior, state: State) -> State | None:
+def _merge_once(rows: RowsAnywhere, prior: Prior, state: Approximation) -> Approximation | None:
     """Return the state after merges of disjoint pairs, None if none raises the bound."""
     left, right = np.triu_indices(state.n_components, 1)
     sizes = state.sums.sizes
@@ -78,7 +78,9 @@ def _merge_once(rows: RowsAnywhere, prior: Prior, state: State) -> State | None:
     return None
 
 
-def drop_component(rows: RowsAnywhere, prior: Prior, state: State, threads: Threads, least_gain: float) -> State:
+def drop_component(
+    rows: RowsAnywhere, prior: Prior, state: Approximation, threads: Threads, least_gain: float
+) -> Approximation:
     """Drop one component, so that others take its rows, if the bound is higher after a few steps.
 
     Unlike in a merge, several components can take the rows. The smallest components are tried.
@@ -96,7 +98,7 @@ def drop_component(rows: RowsAnywhere, prior: Prior, state: State, threads: Thre
     return state
 
 
-def _given_concentration(prior: Prior, state: State) -> Prior:
+def _given_concentration(prior: Prior, state: Approximation) -> Prior:
     """Return the prior with the concentration fixed at its approximate posterior mean, if it has one."""
     if state.weights.alpha is None:
         return prior
@@ -111,8 +113,8 @@ def _sizes_after(prior: Prior, sizes: np.ndarray, j: int, k: int) -> np.ndarray:
 
 
 def _merged_state(
-    rows: RowsAnywhere, prior: Prior, state: State, left: np.ndarray, right: np.ndarray, lost: float
-) -> State:
+    rows: RowsAnywhere, prior: Prior, state: Approximation, left: np.ndarray, right: np.ndarray, lost: float
+) -> Approximation:
     together = rows.merged(state.sums.take(left), state.sums.take(right))
     unmerged = np.setdiff1d(np.arange(state.n_components), np.concatenate([left, right]))
     sums = state.sums.take(unmerged).beside(together)
@@ -124,17 +126,17 @@ def _merged_state(
 def add_components(
     rows: RowsAnywhere,
     prior: Prior,
-    state: State,
+    state: Approximation,
     threads: Threads,
     rng: np.random.Generator,
     most: int,
     least_gain: float,
-) -> tuple[State, bool]:
+) -> tuple[Approximation, bool]:
     """Divide components where that raises the bound.
 
     Returns
     -------
-    State
+    Approximation
         With more components, or unchanged.
     bool
         Whether the limit ``most`` kept components from being divided.
@@ -156,7 +158,7 @@ def add_components(
 
 
 def _divided(
-    rows: RowsAnywhere, state: State, threads: Threads, rng: np.random.Generator
+    rows: RowsAnywhere, state: Approximation, threads: Threads, rng: np.random.Generator
 ) -> list[tuple[float, int, Sums]]:
     """Return promising births: the gain of the bound, the component, and its two children."""
     assert state.source is not None
@@ -169,7 +171,7 @@ def _divided(
 
 
 def _divided_rows(
-    rows: Rows, parent: Sums, threads: Threads, rng: np.random.Generator
+    rows: RowsInMemory, parent: Sums, threads: Threads, rng: np.random.Generator
 ) -> tuple[float, Sums] | None:
     """Fit two components to rows; return the gain of the bound and the two, or None if there is no gain.
 
@@ -187,7 +189,7 @@ def _divided_rows(
     return (gain, children) if gain > 0.0 and children.sizes.min() > 0.5 else None
 
 
-def spread_rows(rows: Rows, parent: Sums, n_chosen: int, rng: np.random.Generator) -> np.ndarray:
+def spread_rows(rows: RowsInMemory, parent: Sums, n_chosen: int, rng: np.random.Generator) -> np.ndarray:
     """Choose rows that differ, as k-means++ chooses its centres (Arthur and Vassilvitskii 2007).
 
     In place of a squared distance, the probability of a row is proportional to the difference of its expected log
@@ -212,11 +214,11 @@ def spread_rows(rows: Rows, parent: Sums, n_chosen: int, rng: np.random.Generato
 def _with_births(
     rows: RowsAnywhere,
     prior: Prior,
-    state: State,
+    state: Approximation,
     births: list[tuple[float, int, Sums]],
     threads: Threads,
     least_gain: float,
-) -> State | None:
+) -> Approximation | None:
     """Return the state a few steps after dividing components, or None if that does not raise the bound."""
     divided = [k for _, k, _ in births]
     undivided = np.setdiff1d(np.arange(state.n_components), divided)
@@ -231,8 +233,8 @@ def _with_births(
 
 
 def _judged(
-    rows: RowsAnywhere, prior: Prior, state: State, sums: Sums, threads: Threads, least_gain: float
-) -> State | None:
+    rows: RowsAnywhere, prior: Prior, state: Approximation, sums: Sums, threads: Threads, least_gain: float
+) -> Approximation | None:
     """Return the state a few steps after a change of components, or None if the bound has not risen."""
     source = sums, prior.fit(sums.sizes, state.weights).log_weights
     new = settle(rows, prior, *rows.respond(*source, threads), source, state.weights)

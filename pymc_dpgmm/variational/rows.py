@@ -7,13 +7,13 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from pymc_dpgmm.families.contract.expected import Expected, Linear, Quadratic
+from pymc_dpgmm.families.contract.expected import Expected, LinearExpectation, Quadratic
 from pymc_dpgmm.families.contract.view import View
 from pymc_dpgmm.native.memory import Memory
 from pymc_dpgmm.native.threads import Threads
 from pymc_dpgmm.sampler.many_rows.leader_sweep import CHUNK, MOST_CHUNKS
 from pymc_dpgmm.sampler.many_rows.quadratics import rows_of_block
-from pymc_dpgmm.sampler.state.table import Table
+from pymc_dpgmm.sampler.state.cluster_table import ClusterTable
 from pymc_dpgmm.sampler.state.templates import N_BEFORE_SUMS
 from pymc_dpgmm.variational.responsibilities import MOMENTS, respond, sum_up_each, write_evidences
 
@@ -61,7 +61,7 @@ class WeightedView:
 
     def __init__(self, view: View) -> None:
         self.family = view.family
-        self.table = Table(view, 1, for_sampling=False)
+        self.table = ClusterTable(view, 1, for_sampling=False)
         self.table.prepare(("evidence_anew", "sum_up"))
         self.n_sums = self.table.n_before_cache - N_BEFORE_SUMS
         expected = self.expected(Sums(np.zeros(1), (np.zeros((1, self.n_sums)),)), 0)
@@ -163,7 +163,7 @@ class WeightedView:
         """Return the gradient of the total log evidence of all components in the parameters, by name."""
         return self.family.gradient(self.table.shifted, self._place(sums.sizes, sums.views[place]))
 
-    def factors(self, expected: Linear) -> np.ndarray:
+    def factors(self, expected: LinearExpectation) -> np.ndarray:
         """Return the factor of each sum of a single row in its expected log density: (K, m)."""
         n_components = len(expected.constant)
         parts = [
@@ -258,7 +258,7 @@ class _Moments(Memory, block=MOMENTS):
 class _Chunk:
     """Sums over some of the rows, which one thread adds up."""
 
-    def __init__(self, rows: "Rows", prepared: _Prepared) -> None:
+    def __init__(self, rows: "RowsInMemory", prepared: _Prepared) -> None:
         self.sizes, self.entropy = np.zeros(prepared.n_components), np.zeros(1)
         self.sums = {v: np.zeros((prepared.n_components, rows.views[v].n_sums)) for v in range(len(rows.views))}
         self.blocks = np.zeros((max(len(prepared.quadratic), 1), len(MOMENTS)), dtype=np.int64)
@@ -349,7 +349,7 @@ class RowsAnywhere(Components, ABC):
     @abstractmethod
     def members(
         self, sums: Sums, log_weights: np.ndarray, sizes: np.ndarray, most: int, rng: np.random.Generator
-    ) -> Iterator["Rows"]:
+    ) -> Iterator["RowsInMemory"]:
         """Yield for every component the rows that it is the likeliest for, or a random sample of about ``most``.
 
         Parameters
@@ -363,11 +363,11 @@ class RowsAnywhere(Components, ABC):
         """
 
     @abstractmethod
-    def some(self, n_rows: int, rng: np.random.Generator) -> "Rows":
+    def some(self, n_rows: int, rng: np.random.Generator) -> "RowsInMemory":
         """Return ``n_rows`` rows, chosen at random."""
 
 
-class Rows(RowsAnywhere):
+class RowsInMemory(RowsAnywhere):
     """Rows in memory."""
 
     def subset(self, rows: np.ndarray) -> Self:
@@ -376,7 +376,7 @@ class Rows(RowsAnywhere):
         other.views, other.n = [view.subset(rows) for view in self.views], len(rows)
         return other
 
-    def some(self, n_rows: int, rng: np.random.Generator) -> "Rows":
+    def some(self, n_rows: int, rng: np.random.Generator) -> "RowsInMemory":
         """Return ``n_rows`` rows, chosen at random."""
         return self.subset(np.sort(rng.choice(self.n, n_rows, replace=False)))
 
@@ -398,7 +398,7 @@ class Rows(RowsAnywhere):
 
     def members(
         self, sums: Sums, log_weights: np.ndarray, sizes: np.ndarray, most: int, rng: np.random.Generator
-    ) -> Iterator["Rows"]:
+    ) -> Iterator["RowsInMemory"]:
         """Yield for every component the rows that it is the likeliest for, or a random sample of ``most``."""
         labels = self.likeliest(sums, log_weights)
         order = np.argsort(labels, kind="stable")

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dpgmm.native.threads import Threads
-from pymc_dpgmm.variational.ascent import Prior, State, ascend, begin, settle
+from pymc_dpgmm.variational.ascent import Approximation, Prior, ascend, begin, settle
 from pymc_dpgmm.variational.moves import add_components, drop_component, merge_pairs, spread_rows
-from pymc_dpgmm.variational.rows import Rows, RowsAnywhere
+from pymc_dpgmm.variational.rows import RowsAnywhere, RowsInMemory
 
 # With many rows, a start first searches on _FIRST_ROWS random rows, with at most _FIRST_STEPS steps per ascent.
 _FIRST_ROWS, _FIRST_STEPS = 4_096, 200
@@ -24,7 +24,7 @@ class Optimum(NamedTuple):
 
     Parameters
     ----------
-    state : State
+    state : Approximation
     bounds : list of float
         The bound after every accepted change, beginning with the first step on all rows.
     is_full : bool
@@ -33,7 +33,7 @@ class Optimum(NamedTuple):
         Whether the last step raised the bound by less than the tolerance.
     """
 
-    state: State
+    state: Approximation
     bounds: list[float]
     is_full: bool
     has_converged: bool
@@ -53,7 +53,7 @@ def distinct(optima: Sequence[Optimum]) -> list[Optimum]:
     return found
 
 
-class Options(NamedTuple):
+class SearchLimits(NamedTuple):
     """Limits of a search.
 
     Parameters
@@ -73,7 +73,9 @@ class Options(NamedTuple):
     patience: int = _PATIENCE
 
 
-def first_state(rows: Rows, prior: Prior, rng: np.random.Generator, most: int, threads: Threads) -> State:
+def first_state(
+    rows: RowsInMemory, prior: Prior, rng: np.random.Generator, most: int, threads: Threads
+) -> Approximation:
     """Return a state with a random number of components, each initialised at one row.
 
     A finite mixture always has all its components, some of them without rows.
@@ -92,13 +94,13 @@ def find_optimum(
     rows: RowsAnywhere,
     prior: Prior,
     rng: np.random.Generator,
-    options: Options,
+    options: SearchLimits,
     threads: Threads,
     report: Callable[[int, float], None] | None = None,
 ) -> Optimum:
     """Bring one random start to an optimum."""
     most = int(min(options.max_components, prior.most, rows.n))
-    if isinstance(rows, Rows) and rows.n <= 2 * _FIRST_ROWS:
+    if isinstance(rows, RowsInMemory) and rows.n <= 2 * _FIRST_ROWS:
         state = first_state(rows, prior, rng, most, threads)
         return _climb(rows, prior, state, rng, options, most, threads, report)
     n_first = min(_FIRST_ROWS, rows.n)
@@ -116,9 +118,9 @@ def find_optimum(
 def _climb(
     rows: RowsAnywhere,
     prior: Prior,
-    state: State,
+    state: Approximation,
     rng: np.random.Generator,
-    options: Options,
+    options: SearchLimits,
     most: int,
     threads: Threads,
     report: Callable[[int, float], None] | None,
@@ -127,7 +129,7 @@ def _climb(
     bounds = [state.bound]
     tolerance = options.tol * rows.n
 
-    def ascended(changed: State) -> State:
+    def ascended(changed: Approximation) -> Approximation:
         """Return the state after an ascent from changed components."""
         bounds.append(changed.bound)
         new = ascend(rows, prior, changed, threads, tolerance, options.max_steps, bounds)
@@ -154,7 +156,9 @@ def _climb(
     return Optimum(state, bounds, is_full, bounds[-1] - bounds[-2] < tolerance)
 
 
-def renewed(rows: RowsAnywhere, prior: Prior, optimum: Optimum, options: Options, threads: Threads) -> Optimum:
+def renewed(
+    rows: RowsAnywhere, prior: Prior, optimum: Optimum, options: SearchLimits, threads: Threads
+) -> Optimum:
     """Ascend from an optimum for other hyperparameters to the nearby one for the present ones."""
     state = settle(rows, prior, optimum.state.sums, optimum.state.entropy, None)
     bounds = [state.bound]

@@ -15,10 +15,10 @@ from pymc_dpgmm.native.compiled import INT, INTS, NOTHING, c_function
 from pymc_dpgmm.native.triangles import unpacked
 from pymc_dpgmm.partitions.priors import chinese_restaurant
 from pymc_dpgmm.sampler.moves.sweep import sweep
+from pymc_dpgmm.sampler.state.cluster_table import ClusterTable
 from pymc_dpgmm.sampler.state.memory import memory_at
 from pymc_dpgmm.sampler.state.slots import join, leave
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.templates import ERROR
 
 
@@ -113,10 +113,10 @@ def test_a_row_that_leaves_little_is_not_told_from_inexact_sums(family):
     """The error of the sums bounds that of a density given the rest, whatever form the family's density has."""
     base = family(0.0, 0.01, 1.0, 1e-6)
     rows = np.r_[np.zeros((5, 2)), [[1.0, 2.0]]] + 1e-3 * np.random.default_rng(1).normal(size=(6, 2))
-    table = Table(View(base.family, base.numbers(2), rows), 3)
+    table = ClusterTable(View(base.family, base.numbers(2), rows), 3)
     table.gather(1, np.arange(6))
     exactly = table.log_predictive_without(5, 1)
-    others = Table(View(base.family, base.numbers(2), rows), 3)
+    others = ClusterTable(View(base.family, base.numbers(2), rows), 3)
     others.gather(1, np.arange(5))
     assert exactly == pytest.approx(others.log_predictives(1)[5], abs=1e-6)
     # Sums that are off by so much would have the log of a share of 1e-5 off by more than is allowed.
@@ -214,7 +214,9 @@ def test_constant_columns_do_not_move_by_the_errors_of_their_sums():
         alone = dp.NormalInverseGamma.from_data(rows[:, 0])
         assert base.parameters["mu"][1] == 0.1
         halves = (rows[:, 0] > 0.0).astype(int)
-        table, own = (Table(View(b.family, b.numbers(d), rows[:, :d]), 3) for b, d in ((base, 2), (alone, 1)))
+        table, own = (
+            ClusterTable(View(b.family, b.numbers(d), rows[:, :d]), 3) for b, d in ((base, 2), (alone, 1))
+        )
         for each in (table, own):
             for k in range(2):
                 each.gather(k, np.flatnonzero(halves == k))
@@ -222,7 +224,7 @@ def test_constant_columns_do_not_move_by_the_errors_of_their_sums():
         gains = [table.log_evidence(k) - own.log_evidence(k) for k in range(2)]
         half = np.bincount(halves)
         table.gather(2, np.arange(half[0]))
-        other = Table(View(alone.family, alone.numbers(1), rows[:, :1]), 3)
+        other = ClusterTable(View(alone.family, alone.numbers(1), rows[:, :1]), 3)
         other.gather(0, np.arange(half[0]))
         assert table.log_evidence(2) - other.log_evidence(0) == pytest.approx(gains[0], rel=1e-9)
 

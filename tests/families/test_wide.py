@@ -11,9 +11,9 @@ from pymc_dpgmm.families import wide_normal_inverse_wishart as wide
 from pymc_dpgmm.families.shared.moments import ROWS_AT_ONCE
 from pymc_dpgmm.partitions.priors import chinese_restaurant, log_eppf
 from pymc_dpgmm.sampler.moves.sweep import sweep
+from pymc_dpgmm.sampler.state.cluster_table import ClusterTable
 from pymc_dpgmm.sampler.state.marginal import MarginalLikelihood
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.state.table import Table
 
 D = 32
 RNG = np.random.default_rng(3)
@@ -24,7 +24,7 @@ VIEW = View(BASE.family, BASE.numbers(D), ROWS)
 
 
 def tables(n_slots):
-    pair = Table(VIEW, n_slots, may_be_wide=True), Table(VIEW, n_slots)
+    pair = ClusterTable(VIEW, n_slots, may_be_wide=True), ClusterTable(VIEW, n_slots)
     assert [table.family for table in pair] == [wide.FAMILY, BASE.family]
     return pair
 
@@ -126,7 +126,7 @@ def test_partition_frequencies():
     rows = ROWS[:5] * 0.5
     view = VIEW._replace(values=rows)
     everything = testing.partitions(5)
-    slow = Table(view, 2)
+    slow = ClusterTable(view, 2)
 
     def log_marginal(members):
         slow.gather(1, np.asarray(members, dtype=np.int64))
@@ -146,7 +146,7 @@ def test_few_columns_and_gaps_are_not_wide():
     assert state.tables[0].family is BASE.family
     assert not wide.pays(5_000, 2_000)
     with_gaps = np.where(ROWS > 4.0, np.nan, ROWS)
-    assert Table(VIEW._replace(values=with_gaps), 2, may_be_wide=True).family is BASE.family
+    assert ClusterTable(VIEW._replace(values=with_gaps), 2, may_be_wide=True).family is BASE.family
 
 
 @pytest.mark.parametrize("far", [0.0, 1e2, 1e5, 1e7])
@@ -154,7 +154,7 @@ def test_few_columns_and_gaps_are_not_wide():
 def test_a_vague_or_distant_prior_mean_costs_no_digits(kappa, far):
     params = VIEW.params._replace(kappa=kappa, mu=VIEW.params.mu + far * ROWS.std(axis=0))
     view = VIEW._replace(params=params)
-    fast, slow = Table(view, 2, may_be_wide=True), Table(view, 2)
+    fast, slow = ClusterTable(view, 2, may_be_wide=True), ClusterTable(view, 2)
     members = RNG.permutation(90)[:20]
     for table in (fast, slow):
         table.gather(1, members[:10])

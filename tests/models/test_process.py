@@ -31,7 +31,7 @@ from pymc_dpgmm.native.compiled import c_function
 from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.partitions.priors import chinese_restaurant, log_seat_new, pitman_yor
 from pymc_dpgmm.sampler.atoms import compiled_sweeps
-from pymc_dpgmm.sampler.atoms.auxiliary import Rows
+from pymc_dpgmm.sampler.atoms.auxiliary import ScannedRows
 from pymc_dpgmm.sampler.atoms.beside import Beside, evidence_beside
 
 ALL_MOVES = {"n_sweeps": 1, "n_scans": 1, "hamiltonian": 1, "split_merge": 1}
@@ -400,7 +400,7 @@ def test_autocorrelation_times_of_neal(m):
     """Scans mix as published (Neal 2000, table 1)."""
     y = np.array([-1.48, -1.40, -1.16, -1.08, -1.02, 0.14, 0.51, 0.53, 0.78])
     rng, n_draws = np.random.default_rng(4), 100_000
-    rows, prior = Rows(np.ones(9), np.zeros(9, dtype=np.int64)), chinese_restaurant(1.0)
+    rows, prior = ScannedRows(np.ones(9), np.zeros(9, dtype=np.int64)), chinese_restaurant(1.0)
 
     def density(atoms):
         return -0.5 * ((y - atoms[:, None]) / 0.1) ** 2
@@ -478,7 +478,7 @@ def test_the_scan_is_its_twin(seed, m):
 
     rng, labels, log_rows = random_scan(seed, m, 0.2)
     prior, n = pitman_yor(1.4, 0.2), len(labels)
-    rows = Rows(np.ones(n), np.zeros(n, dtype=np.int64))
+    rows = ScannedRows(np.ones(n), np.zeros(n, dtype=np.int64))
     state = rng.bit_generator.state
     # Few at first, so that the scan has to ask for more.
     some = labels.max() + 1 + m + 1

@@ -98,7 +98,7 @@ import sys
 import numpy as np
 sys.path.insert(0, sys.argv[1])
 from pymc_dpgmm.families import Component, Family, View, real
-from pymc_dpgmm.sampler.state.table import Table
+from pymc_dpgmm.sampler.state.cluster_table import Table
 import helper
 from helper import scaled
 

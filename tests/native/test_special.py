@@ -43,10 +43,10 @@ from pymc_dpgmm.partitions.priors import (
     n_terms,
     pitman_yor,
 )
+from pymc_dpgmm.sampler.state.cluster_table import ClusterTable
 from pymc_dpgmm.sampler.state.grouping import log_prior
 from pymc_dpgmm.sampler.state.marginal import MarginalLikelihood
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.topics.words import Words, log_topics, log_words
 from pymc_dpgmm.variational.weights import DirichletWeights, Sticks, sticks_bound
 
@@ -462,7 +462,7 @@ def multinomial_coefficients():
 
 def density_at_the_centre(base, d):
     """Of a row at mu, in a cluster without rows."""
-    table = Table(View(base.family, base.numbers(d), np.zeros((1, d))), 2)
+    table = ClusterTable(View(base.family, base.numbers(d), np.zeros((1, d))), 2)
     table.gather(0, np.zeros(0, dtype=np.int64))
     return table.log_predictives(0)[0]
 

@@ -5,7 +5,7 @@ import numpy as np
 from pymc_dpgmm.chunked.passes import Sent, as_rows, draw_labels, run_pass, unite
 from pymc_dpgmm.families import View
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import places_in_order
-from pymc_dpgmm.sampler.state.table import Table
+from pymc_dpgmm.sampler.state.cluster_table import ClusterTable
 
 
 class RowsInMemory:
@@ -34,7 +34,7 @@ def sums_of(partition, values, labels):
     """Sums of the clusters of labels 0..K-1, as a chunked partition has them."""
     sizes = np.bincount(labels)
     view = View(partition.family, partition.params, values, origin=partition.origin)
-    table = Table(view, len(sizes), for_sampling=False)
+    table = ClusterTable(view, len(sizes), for_sampling=False)
     table.sum_up(labels, sizes)
     return table.array[: len(sizes), : table.n_before_cache].copy()
 

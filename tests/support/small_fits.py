@@ -6,7 +6,7 @@ from family_cases import CASES
 from pymc_dpgmm.families import View
 from pymc_dpgmm.native.threads import Threads
 from pymc_dpgmm.variational.ascent import begin
-from pymc_dpgmm.variational.rows import Rows
+from pymc_dpgmm.variational.rows import RowsInMemory
 
 ONE = Threads(1)
 
@@ -14,7 +14,7 @@ ONE = Threads(1)
 def rows_of(case, n=None):
     base, values, d, _ = CASES[case]
     values = values if n is None else values[:n]
-    return Rows([View(base.family, base.numbers(d), values)])
+    return RowsInMemory([View(base.family, base.numbers(d), values)])
 
 
 def seeded(rows, prior, n_components, seed):

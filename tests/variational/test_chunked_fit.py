@@ -12,7 +12,7 @@ from pymc_dpgmm.chunked.dask_rows import DaskRows, Reader
 from pymc_dpgmm.families import View
 from pymc_dpgmm.native.threads import Threads
 from pymc_dpgmm.variational.model.chunked_rows import ChunkedRows
-from pymc_dpgmm.variational.rows import Components, Rows
+from pymc_dpgmm.variational.rows import Components, RowsInMemory
 
 QUIET = {"progressbar": False, "random_seed": 1}
 ONE = Threads(1)
@@ -29,7 +29,7 @@ def both(case, chunk):
     rows = DaskRows(da.from_array(values, chunks=(chunk, -1)))
     rows.read_with(Reader(base), values.shape[1])
     view = View(base.family, params, values, origin=origin)
-    return Rows([view]), ChunkedRows(rows, view._replace(values=np.empty((0, values.shape[1]))))
+    return RowsInMemory([view]), ChunkedRows(rows, view._replace(values=np.empty((0, values.shape[1]))))
 
 
 @pytest.mark.parametrize("case", CASES)

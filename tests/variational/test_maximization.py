@@ -12,7 +12,7 @@ from small_fits import ONE, rows_of, seeded
 import pymc_dpgmm as dp
 from pymc_dpgmm.variational.ascent import ascend
 from pymc_dpgmm.variational.model.target import FitTarget
-from pymc_dpgmm.variational.rows import Rows
+from pymc_dpgmm.variational.rows import RowsInMemory
 
 pytestmark = pytest.mark.interpreted
 
@@ -118,7 +118,7 @@ def test_slopes_vanish_at_the_maximum_and_nothing_falls(prior):
     model = several(PRIORS_OF_MODELS[prior])
     names = ["alpha", "mu", "shape"] + (["discount"] if prior == "pitman-yor" else [])
     target = FitTarget(model, {}, names)
-    rows = Rows(target.views)
+    rows = RowsInMemory(target.views)
     state = seeded(rows, target.prior, 3, 2)
     total = -np.inf
     for _ in range(60):
@@ -134,7 +134,7 @@ def test_slopes_vanish_at_the_maximum_and_nothing_falls(prior):
         point = {**target.point, **{v: np.asarray(own) for v, own in zip(values, x, strict=True)}}
         natural = dict(zip(names, target.hyperparameters.natural(point).values(), strict=True))
         other = FitTarget(model, natural)
-        given = Rows(other.views)
+        given = RowsInMemory(other.views)
         bound = given.log_evidences(state.sums).sum() + other.prior.fit(state.sums.sizes).bound + state.entropy
         return float(bound + log_density(*(point[v] for v in values)))
 

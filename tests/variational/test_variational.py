@@ -23,8 +23,8 @@ from pymc_dpgmm.variational.ascent import ascend, begin, step
 from pymc_dpgmm.variational.draws import draw_labels, log_importance
 from pymc_dpgmm.variational.model.answer import difference_of_pairs
 from pymc_dpgmm.variational.moves import add_components, merge_pairs
-from pymc_dpgmm.variational.rows import Rows
-from pymc_dpgmm.variational.search import Options, find_optimum
+from pymc_dpgmm.variational.rows import RowsInMemory
+from pymc_dpgmm.variational.search import SearchLimits, find_optimum
 from pymc_dpgmm.variational.weights import DirichletWeights, Sticks
 
 LAW = (1.5, 0.8)
@@ -246,7 +246,7 @@ def random_run(seed):
     case = list(CASES)[seed % len(CASES)]
     prior = list(PRIORS.values())[int(rng.integers(len(PRIORS)))][0]()
     base, values, d, _ = CASES[case]
-    rows = Rows([View(base.family, base.numbers(d), values[rng.choice(9, int(rng.integers(2, 30)))])])
+    rows = RowsInMemory([View(base.family, base.numbers(d), values[rng.choice(9, int(rng.integers(2, 30)))])])
     most = 3 if not prior.is_ordered else 6
     state = begin(rows, prior, rows.of_single(rng.choice(rows.n, most if rng.random() < 0.5 else 2)), ONE)
     bounds = [state.bound]
@@ -292,7 +292,7 @@ def clouds(n=300, d=2, seed=1):
 def rows_of_clouds(n=300):
     values, _ = clouds(n)
     base = dp.NormalInverseWishart.from_data(values)
-    return Rows([View(base.family, base.numbers(2), values)])
+    return RowsInMemory([View(base.family, base.numbers(2), values)])
 
 
 def test_births_find_clusters_and_merges_take_copies_away():
@@ -316,7 +316,7 @@ def test_births_find_clusters_and_merges_take_copies_away():
 def test_search_ends_at_the_same_optimum_from_any_start(prior):
     rows = rows_of_clouds()
     found = [
-        find_optimum(rows, PRIORS[prior][0](), np.random.default_rng(s), Options(20, 1e-9, 500), ONE)
+        find_optimum(rows, PRIORS[prior][0](), np.random.default_rng(s), SearchLimits(20, 1e-9, 500), ONE)
         for s in (1, 2)
     ]
     assert all(optimum.has_converged for optimum in found)

@@ -15,7 +15,7 @@ from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.tables.checks import is_sparse, is_variable, refuse_dims, stacked, without_dims
 from pymc_dpgmm.tables.kinds import as_numbers, check_finite
 from pymc_dpgmm.tables.reading import columns_as_frame, names_of_axes, read_table
-from pymc_dpgmm.tables.rows import Rows, order_of_columns
+from pymc_dpgmm.tables.rows import RowNames, order_of_columns
 from pymc_dpgmm.tables.table import Table
 
 # The sums of squares of larger numbers are infinite.
@@ -39,7 +39,7 @@ class Coded(NamedTuple):
     levels: tuple[tuple[Any, ...] | None, ...]
 
 
-class Linear(NamedTuple):
+class LinearTransform(NamedTuple):
     """A constant plus a multiple of a named variable, or a power of this."""
 
     variable: str
@@ -80,7 +80,7 @@ class BaseMeasure:
     # Whether columns of categories and of text are taken, as codes.
     takes_categories: ClassVar[bool] = False
     # Parameters that are products of linear functions of named variables, from which results can compute them.
-    products: Mapping[str, Sequence[Linear]] = MappingProxyType({})
+    products: Mapping[str, Sequence[LinearTransform]] = MappingProxyType({})
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -147,12 +147,12 @@ class BaseMeasure:
         found.parameters, found._names = moved, named
         return found
 
-    def for_rows(self, rows: Rows, columns: Mapping[str, Sequence[Any] | None] | None = None) -> Self:
+    def for_rows(self, rows: RowNames, columns: Mapping[str, Sequence[Any] | None] | None = None) -> Self:
         """Return the base measure for rows with names: what is given with every row is brought into their order.
 
         Parameters
         ----------
-        rows : Rows
+        rows : RowNames
             Names of the rows.
         columns : dict, optional
             For what is given, the names of the columns whose order its own are to have, if they have names: those
@@ -174,7 +174,7 @@ class BaseMeasure:
 
     @staticmethod
     def given_for(
-        given: Mapping[str, Any], rows: Rows, columns: Mapping[str, Sequence[Any] | None]
+        given: Mapping[str, Any], rows: RowNames, columns: Mapping[str, Sequence[Any] | None]
     ) -> dict[str, Any]:
         """Return numbers that come with new rows, checked and in the order of these; see :meth:`for_rows`."""
         found = {}
@@ -233,7 +233,7 @@ class BaseMeasure:
             names = range(rows.shape[1]) if table.columns is None else table.columns
             warn_of_scales(cls.family.name, rows, [str(name) for name in names])
         columns = dict.fromkeys(given, table.columns_of_matrix)
-        own = cls.given_for(given, Rows("the data", table.rows), columns)
+        own = cls.given_for(given, RowNames("the data", table.rows), columns)
         defaults: dict[str, Any] = cls.family.from_data(rows, **{name: _as_columns(own[name]) for name in own})
         base = cls(**defaults, **given)
         base.name_columns(table)
@@ -453,7 +453,7 @@ def checked_given(name: str, value: Any) -> tuple[Any, Table | None]:
         table = read_table(value, name)
         table = replace(table, rows=None) if by_position else table
         array = as_numbers(table)
-    Rows("the data", None if table is None else table.rows).check_finite(name, np.atleast_1d(array))
+    RowNames("the data", None if table is None else table.rows).check_finite(name, np.atleast_1d(array))
     return array, table if table is not None and (table.rows is not None or table.columns is not None) else None
 
 

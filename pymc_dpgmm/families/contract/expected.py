@@ -30,7 +30,7 @@ class Quadratic(NamedTuple):
     root: np.ndarray
 
 
-class Linear(NamedTuple):
+class LinearExpectation(NamedTuple):
     """Expected log density: a constant, and a factor for each number among the sums of the row alone.
 
     The sums of several rows must be the totals of those of the rows.
@@ -46,7 +46,7 @@ class Linear(NamedTuple):
     factors: dict[str, np.ndarray]
 
 
-Expected = Quadratic | Linear
+Expected = Quadratic | LinearExpectation
 
 
 def as_packed(matrices: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.families.contract.component import Drawn
-from pymc_dpgmm.families.contract.expected import Linear
+from pymc_dpgmm.families.contract.expected import LinearExpectation
 from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.families.contract.supports import positive
 from pymc_dpgmm.families.shared.counts import log_beta_ratio
@@ -56,11 +56,11 @@ def gradient(params: Any, successes: np.ndarray, failures: np.ndarray) -> Drawn:
     }
 
 
-def _expected(params: Any, s: Any) -> Linear:
+def _expected(params: Any, s: Any) -> LinearExpectation:
     a_n, b_n = params.a + s.successes, params.b + s.failures
     total = digamma(a_n + b_n)
     factors = {"successes": digamma(a_n) - total, "failures": digamma(b_n) - total}
-    return Linear(np.zeros(len(s.n)), factors | {"constant": np.ones(len(s.n))})
+    return LinearExpectation(np.zeros(len(s.n)), factors | {"constant": np.ones(len(s.n))})
 
 
 def draw_probabilities(rng: np.random.Generator, params: Any, s: Any) -> Drawn:

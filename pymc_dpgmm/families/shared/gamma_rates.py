@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.families.contract.component import Drawn
-from pymc_dpgmm.families.contract.expected import Linear
+from pymc_dpgmm.families.contract.expected import LinearExpectation
 from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.families.contract.supports import positive
 from pymc_dpgmm.families.shared.gamma import gradient_in_gamma
@@ -59,10 +59,10 @@ def _log_predictive(p, n, s, c, x):
     return total, 0.0, 1.0
 
 
-def _expected(params: Any, s: Any) -> Linear:
+def _expected(params: Any, s: Any) -> LinearExpectation:
     shape, rate = params.a + s.events, params.b + s.exposure
     factors = {"events": digamma(shape) - np.log(rate), "exposure": -shape / rate}
-    return Linear(np.zeros(len(s.n)), factors | {"constant": np.ones(len(s.n))})
+    return LinearExpectation(np.zeros(len(s.n)), factors | {"constant": np.ones(len(s.n))})
 
 
 def draw_rates(rng: np.random.Generator, params: Any, s: Any) -> Drawn:

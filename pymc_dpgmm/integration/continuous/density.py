@@ -23,7 +23,7 @@ from pymc_dpgmm.integration.variables.models import values_behind, with_densitie
 from pymc_dpgmm.tables.checks import has_dims, without_dims
 
 
-class Part(Protocol):
+class ModelPart(Protocol):
     """Variables of a model whose values are functions of what moves, as graphs.
 
     Attributes
@@ -79,7 +79,7 @@ class JointDensity:
     model : pm.Model
     values : sequence of variables
         Value variables that move, but for those of ``parts``.
-    parts : sequence of Part
+    parts : sequence of ModelPart
     point : dict
         Of the model, for the shapes of its variables.
     compile_kwargs : dict, optional
@@ -102,7 +102,7 @@ class JointDensity:
         self,
         model: pm.Model,
         values: Sequence[Variable],
-        parts: Sequence[Part],
+        parts: Sequence[ModelPart],
         point: Mapping[str, np.ndarray],
         compile_kwargs: Any,
     ) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 
-from pymc_dpgmm.integration.continuous.density import Part, has_gradient
+from pymc_dpgmm.integration.continuous.density import ModelPart, has_gradient
 from pymc_dpgmm.integration.internals.pymc_internals import (
     Competence,
     StepMethodState,
@@ -28,7 +28,7 @@ from pymc_dpgmm.native.compiled import compiling
 from pymc_dpgmm.partitions.priors import GibbsType, log_eppf
 from pymc_dpgmm.sampler.atoms.auxiliary import SPARE
 from pymc_dpgmm.sampler.atoms.compiled_sweeps import COUNTED, CompiledSweeps, Counts, sweep
-from pymc_dpgmm.sampler.atoms.scales import N_BASE, Scales
+from pymc_dpgmm.sampler.atoms.scales import N_BASE, AtomScales
 from pymc_dpgmm.sampler.atoms.sweep_memory import POOL
 from pymc_dpgmm.sampler.tuning.preparation import begin, finish
 from pymc_dpgmm.tables.checks import check_count
@@ -198,14 +198,14 @@ class DirichletProcessStep(PartitionStep):
         if continuous:
             values = [model.rvs_to_values[rv] for rv in sampled if is_atoms(rv)]
             moves = [t for t in self.targets if not t.densities.discrete and has_gradient(model, values, sampled)]
-            parts: list[tuple[Part, MovingPart]] = [
+            parts: list[tuple[ModelPart, MovingPart]] = [
                 (moving.part, moving) for moving in (MovingAtoms(model, t, compile_kwargs) for t in moves)
             ]
             self.continuous = ContinuousMove(model, continuous, parts, compile_kwargs, **of_nuts)
             self._watch([self.continuous])
             self._record(STATISTICS_OF_MOVES)
         self.learnt = None if self.continuous is None else self.continuous.learnt(0)
-        self.scales: list[Scales | None] = [None] * len(self.targets)
+        self.scales: list[AtomScales | None] = [None] * len(self.targets)
         self.beside: list[BesideAtPoint | None] = [None] * len(self.targets)
         begin([sweep, *(KERNELS_OF_MOVES if self.continuous is not None else ())], [], are_long=True)
 
@@ -274,7 +274,7 @@ class DirichletProcessStep(PartitionStep):
         target.check_rows(labels, atoms)
         scales = self.scales[position]
         if scales is None:
-            scales = Scales(density.n_continuous, density.n_free - density.n_continuous)
+            scales = AtomScales(density.n_continuous, density.n_free - density.n_continuous)
             self.scales[position] = scales
         prior = target.prior.at(point, target.n)
         beside = None
@@ -312,7 +312,7 @@ class DirichletProcessStep(PartitionStep):
         target: AtomsTarget,
         point: dict[str, np.ndarray],
         prior: Any,
-        scales: Scales,
+        scales: AtomScales,
         stream: Stream,
         counts: Counts,
     ) -> tuple[GibbsType, float]:
@@ -334,7 +334,7 @@ class DirichletProcessStep(PartitionStep):
             concentration.write(point, alpha)
         return prior._replace(alpha=alpha), accepted
 
-    def _counts(self, target: AtomsTarget, scales: Scales, n_sweeps: int) -> Counts:
+    def _counts(self, target: AtomsTarget, scales: AtomScales, n_sweeps: int) -> Counts:
         """Return how often sweeps make each move."""
         options, densities = self.options, target.densities
         most = options.split_merge if target.n_blocks > 1 and not densities.discrete else 0

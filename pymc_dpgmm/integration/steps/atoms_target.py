@@ -16,7 +16,7 @@ from pymc_dpgmm.integration.steps.continuous import Learnt, Moving
 from pymc_dpgmm.integration.steps.targets import LabelsPrior, MixtureTarget, of_blocks, same_params, same_rows
 from pymc_dpgmm.integration.variables.records import amend_record
 from pymc_dpgmm.partitions.labels import named_by_appearance
-from pymc_dpgmm.sampler.atoms.auxiliary import Rows
+from pymc_dpgmm.sampler.atoms.auxiliary import ScannedRows
 from pymc_dpgmm.sampler.atoms.beside import Beside
 from pymc_dpgmm.sampler.atoms.compiled_sweeps import CompiledSweeps
 
@@ -44,7 +44,7 @@ class AtomsTarget(ProcessModel):
         self.first = np.arange(n) if blocks is None else blocks.first
         weights = np.ones(n) if blocks is None else np.ascontiguousarray(blocks.table[:, 0])
         known = np.zeros(n, dtype=np.int64) if blocks is None else (blocks.table[:, 1] >= 0).astype(np.int64)
-        self.rows = Rows(weights, known)
+        self.rows = ScannedRows(weights, known)
         self.n_blocks = len(weights)
         self._mixtures = [MixtureTarget(model, mixture) for mixture in self.mixtures]
         self._sweeps: dict[int, CompiledSweeps] = {}

@@ -8,12 +8,12 @@ import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
 
-from pymc_dpgmm.integration.continuous.density import JointDensity, Part
+from pymc_dpgmm.integration.continuous.density import JointDensity, ModelPart
 from pymc_dpgmm.integration.continuous.normal_clusters import CLUSTERS_OF_FAMILIES
 from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared
 from pymc_dpgmm.native.compiled import CFunction, logger
 from pymc_dpgmm.sampler.hamiltonian import no_u_turn, normal_clusters
-from pymc_dpgmm.sampler.hamiltonian.adaptation import Directions, Scales, StepSize, stretched
+from pymc_dpgmm.sampler.hamiltonian.adaptation import AdaptedScales, Directions, StepSize, stretched
 from pymc_dpgmm.sampler.hamiltonian.no_u_turn import NoUTurn, Told
 from pymc_dpgmm.sampler.hamiltonian.normal_clusters import StandardizedRows
 from pymc_dpgmm.sampler.hamiltonian.without_gradient import BySlices
@@ -63,9 +63,9 @@ class Learnt:
     Attributes
     ----------
     step_size : StepSize
-    scales : Scales
+    scales : AdaptedScales
         Of variables.
-    of_rows : dict of str to Scales
+    of_rows : dict of str to AdaptedScales
         Of what the rest of a model tells of rows, by the names of parts: pseudo-observations and their scales.
     directions : Directions
         Of variables, and rows of all parts.
@@ -80,8 +80,8 @@ class Learnt:
     """
 
     def __init__(self, n: int, tune: int, target_accept: float) -> None:
-        self.step_size, self.scales = StepSize(target_accept), Scales(n, tune)
-        self.of_rows: dict[str, Scales] = {}
+        self.step_size, self.scales = StepSize(target_accept), AdaptedScales(n, tune)
+        self.of_rows: dict[str, AdaptedScales] = {}
         self.directions, self.bases_along = Directions(tune), list[Any]()
         self.of_parts: dict[str, Any] = {}
         self.tune, self.n_moves = tune, 0
@@ -91,7 +91,7 @@ class Learnt:
         """Return pseudo-observations of rows (n, d) and their precisions; numbers are those of the first draw."""
         scales = self.of_rows.get(name)
         if scales is None:
-            scales = self.of_rows[name] = Scales(numbers.size, self.tune)
+            scales = self.of_rows[name] = AdaptedScales(numbers.size, self.tune)
             scales.observations = numbers.ravel().copy()
         assert scales.observations is not None
         return scales.observations.reshape(numbers.shape), scales.scales.reshape(numbers.shape) ** -2.0
@@ -262,7 +262,7 @@ class ContinuousMove:
         self,
         model: pm.Model,
         values: Sequence[Variable],
-        parts: Sequence[tuple[Part, MovingPart]],
+        parts: Sequence[tuple[ModelPart, MovingPart]],
         compile_kwargs: Any,
         target_accept: float = TARGET_ACCEPT,
         max_treedepth: int = MAX_TREEDEPTH,

@@ -11,8 +11,8 @@ from pymc_dpgmm.integration.steps.targets import LabelsTarget
 from pymc_dpgmm.integration.variables import as_numbers, mixture_inputs
 from pymc_dpgmm.native.compiled import CFunction
 from pymc_dpgmm.sampler.hyperparameters.coordinate_slices import RowsOfClusters
+from pymc_dpgmm.sampler.state.cluster_table import ClusterTable, members_of_clusters, places_among
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.state.table import Table, members_of_clusters, places_among
 from pymc_dpgmm.sampler.state.table_functions import evidence_functions, sum_up_function
 
 
@@ -44,7 +44,7 @@ class ClustersOfMixture:
         self._state: State | None = None
         self._table: Any = None
 
-    def take(self, state: State) -> tuple[Table, int]:
+    def take(self, state: State) -> tuple[ClusterTable, int]:
         """Return a table that has the clusters of a state in its first slots, and their number."""
         given = state.tables[self.view]
         if state is not self._state:

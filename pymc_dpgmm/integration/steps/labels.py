@@ -10,7 +10,7 @@ import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
 
-from pymc_dpgmm.integration.continuous.density import Part
+from pymc_dpgmm.integration.continuous.density import ModelPart
 from pymc_dpgmm.integration.continuous.rows import RowsPart, can_move
 from pymc_dpgmm.integration.internals.pymc_internals import (
     StepMethodState,
@@ -182,7 +182,7 @@ class LabelsStep(PartitionStep):
         self.continuous = None
         if moving or continuous:
             start = model.initial_point(random_seed=0)
-            parts: list[tuple[Part, MovingPart]] = []
+            parts: list[tuple[ModelPart, MovingPart]] = []
             for rv, (position, view) in moving.items():
                 own = LatentClusters(
                     model, rv, targets[position], position, view, len(start[model.rvs_to_values[rv].name])

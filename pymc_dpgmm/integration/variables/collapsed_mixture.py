@@ -32,7 +32,7 @@ from pymc_dpgmm.integration.variables.snapshots import Snapshot, last_sampled, s
 from pymc_dpgmm.tables.checks import is_sparse, is_variable, stacked, without_dims
 from pymc_dpgmm.tables.names import as_plain, as_text
 from pymc_dpgmm.tables.reading import read_table
-from pymc_dpgmm.tables.rows import Rows
+from pymc_dpgmm.tables.rows import RowNames
 
 
 class CollapsedMixtureRV(LabelsMixtureRV):
@@ -429,7 +429,7 @@ def _names_of_axes(model: pm.Model, base: BaseMeasure, checked: Observed | None,
     return given
 
 
-def _names_of_missing(model: pm.Model, checked: Observed, rows: Rows, dims: Any) -> list[str]:
+def _names_of_missing(model: pm.Model, checked: Observed, rows: RowNames, dims: Any) -> list[str]:
     """Return names of missing entries: that of the row and, in matrices, that of the column."""
     known = [model.coords.get(dim) for dim in ((dims,) if isinstance(dims, str) else tuple(dims or ()))]
     of_columns = known[1] if len(known) == 2 else None

@@ -10,7 +10,7 @@ from pymc_dpgmm.integration.variables.layout import Layout
 from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV, drawable
 from pymc_dpgmm.integration.variables.snapshots import Snapshot, calls_for_later_rows, check_unchanged
 from pymc_dpgmm.partitions.labels import canonical_labels
-from pymc_dpgmm.sampler.state.table import Table
+from pymc_dpgmm.sampler.state.cluster_table import ClusterTable
 
 
 class PriorRowsRV(LabelsMixtureRV):
@@ -86,7 +86,7 @@ class PosteriorRowsRV(LabelsMixtureRV):
                 + calls_for_later_rows(self.mixture)
             )
         canonical, n_clusters = canonical_labels(np.unique(labels, return_inverse=True)[1])
-        table = Table(View(family, numbers, values), n_clusters, for_sampling=False)
+        table = ClusterTable(View(family, numbers, values), n_clusters, for_sampling=False)
         table.sum_up(canonical, np.bincount(canonical))
         component = family.component
         drawn = component.draw(rng, table.shifted, table.sums(0, n_clusters))

@@ -8,7 +8,7 @@ import pymc as pm
 
 from pymc_dpgmm.tables.checks import is_variable, listed
 from pymc_dpgmm.tables.names import check_coordinates
-from pymc_dpgmm.tables.rows import Rows
+from pymc_dpgmm.tables.rows import RowNames
 from pymc_dpgmm.tables.table import Table
 
 
@@ -32,12 +32,12 @@ def coords_of(model: pm.Model, dims: Any) -> Any:
     return model.coords.get(names[0]) if names else None
 
 
-def note_rows(labels: Any, rows: Rows) -> None:
+def note_rows(labels: Any, rows: RowNames) -> None:
     """Note the names of rows with their labels, for further data on the same labels."""
     labels.tag.rows = rows
 
 
-def rows_of(model: pm.Model, labels: Any, dims: Any, of: str = "observed") -> Rows:
+def rows_of(model: pm.Model, labels: Any, dims: Any, of: str = "observed") -> RowNames:
     """Return the names of the rows of data on labels: those noted with the labels.
 
     Parameters
@@ -51,10 +51,10 @@ def rows_of(model: pm.Model, labels: Any, dims: Any, of: str = "observed") -> Ro
     """
     coords = coords_of(model, dims)
     if not is_variable(labels):
-        return Rows(of, coords=coords)
+        return RowNames(of, coords=coords)
     rows = getattr(labels.tag, "rows", None)
     if rows is None:
-        rows = Rows(of, coords=coords)
+        rows = RowNames(of, coords=coords)
         note_rows(labels, rows)
     elif rows.coords is None and coords is not None:
         rows.coords = pd.Index(coords)

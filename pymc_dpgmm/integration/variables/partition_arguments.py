@@ -9,7 +9,7 @@ from pytensor.tensor.random.op import RandomVariable
 
 from pymc_dpgmm.partitions.known import allow, make_constraints
 from pymc_dpgmm.tables.checks import is_variable, without_dims
-from pymc_dpgmm.tables.rows import Rows
+from pymc_dpgmm.tables.rows import RowNames
 
 # Arguments that are constraints on the partition.
 KNOWN = ("known_labels", "must_link")
@@ -17,7 +17,7 @@ KNOWN = ("known_labels", "must_link")
 _MOST_ROWS_INT16 = 32_767
 
 
-def start_of_rows(rows: Rows, initval: Any) -> Any:
+def start_of_rows(rows: RowNames, initval: Any) -> Any:
     """Return starting labels in the order of the rows; strings, which PyMC interprets, are returned unchanged."""
     return initval if isinstance(initval, str) else rows.entries("initval", initval)
 

@@ -20,7 +20,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import GammaRV
 from pytensor.tensor.random.type import RandomType
 
-from pymc_dpgmm.families.contract.base_measure import Linear
+from pymc_dpgmm.families.contract.base_measure import LinearTransform
 from pymc_dpgmm.integration.internals.pymc_internals import constant_fold
 from pymc_dpgmm.integration.variables.models import replace_data, value_of
 from pymc_dpgmm.tables.checks import has_dims, is_variable
@@ -106,7 +106,7 @@ def stored(model: pm.Model, value: Any, name: str | None = None) -> dict[str, An
     return numbers(np.asarray(value))
 
 
-def product(factors: Sequence[Linear]) -> dict[str, Any]:
+def product(factors: Sequence[LinearTransform]) -> dict[str, Any]:
     """Return an entry from which a product of linear functions of variables can be computed with the draws."""
     parts = []
     for factor in factors:

@@ -22,10 +22,10 @@ from pymc_dpgmm.integration.variables.partition_arguments import (
 from pymc_dpgmm.integration.variables.records import add_record, is_random, stored, with_gamma_law
 from pymc_dpgmm.tables.checks import is_variable
 from pymc_dpgmm.tables.reading import factorized
-from pymc_dpgmm.tables.rows import Rows
+from pymc_dpgmm.tables.rows import RowNames
 
 
-def _observed_labels(rows: Rows, observed: Any, n: Any) -> np.ndarray:
+def _observed_labels(rows: RowNames, observed: Any, n: Any) -> np.ndarray:
     """Return labels in 0..n-1 from observed ones, which may be names, or any integers.
 
     Raises
@@ -75,7 +75,7 @@ class PartitionPrior(pm.Discrete):
 
     def __new__(cls, name: str, *args: Any, dims: Any = None, initval: Any = None, **kwargs: Any) -> Any:
         n = kwargs["n"] if "n" in kwargs or not args else args[-1]
-        rows = Rows("the labels", coords=coords_of(pm.modelcontext(kwargs.get("model")), dims))
+        rows = RowNames("the labels", coords=coords_of(pm.modelcontext(kwargs.get("model")), dims))
         kwargs |= {key: rows.entries(key, kwargs[key]) for key in KNOWN if key in kwargs}
         if kwargs.get("observed") is not None and not is_variable(kwargs["observed"]):
             kwargs["observed"] = _observed_labels(rows, kwargs["observed"], n)
@@ -92,7 +92,7 @@ class PartitionPrior(pm.Discrete):
 
     @classmethod
     def _made(cls, params: list[Any], n: Any, kwargs: dict[str, Any]) -> Any:
-        rows = Rows("the labels")
+        rows = RowNames("the labels")
         known = [rows.entries(key, kwargs.pop(key, None)) for key in KNOWN]
         constraints = checked_constraints(n, *known)
         n, dtype = checked_rows(n)
@@ -106,7 +106,7 @@ class PartitionPrior(pm.Discrete):
 
 def register_labels(model: pm.Model, name: str, labels: Any, dims: Any, initval: Any) -> Any:
     """Add labels made with ``.dist`` to a model."""
-    rows = Rows("the labels", coords=coords_of(model, dims))
+    rows = RowNames("the labels", coords=coords_of(model, dims))
     noted = labels.tag.rows.names
     if noted is not None and rows.order("known_labels or must_link in prior=", noted) is not None:
         raise ValueError(

@@ -57,7 +57,7 @@ def _given(partition: Partition, n_rows: int, rng: np.random.Generator) -> list[
     return found
 
 
-class _Rows:
+class _DrawnRows:
     """Rows drawn from a draw of the mixing measure, and their densities in its clusters.
 
     Parameters
@@ -100,7 +100,7 @@ def _of_draw(
     partition: Partition, columns: Sequence[tuple[int, int]], n_rows: int, rng: np.random.Generator
 ) -> np.ndarray:
     """Return the mutual information of pairs of columns, (q, q), under a draw of the mixing measure."""
-    rows = _Rows(partition, n_rows, rng)
+    rows = _DrawnRows(partition, n_rows, rng)
     alone = [rows.in_clusters(v, [j]) for v, j in columns]
     marginal = [rows.marginal(log_p) for log_p in alone]
     bits = np.full((len(columns), len(columns)), np.nan)
@@ -148,7 +148,7 @@ def relevance_of(
 def _relevance_of_draw(
     partition: Partition, columns: Sequence[tuple[int, int]], n_rows: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, float, float]:
-    rows = _Rows(partition, n_rows, rng)
+    rows = _DrawnRows(partition, n_rows, rng)
 
     def told(log_p: np.ndarray) -> float:
         log_member = rows.log_weights + log_p

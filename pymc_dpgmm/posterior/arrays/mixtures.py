@@ -12,7 +12,7 @@ from pymc_dpgmm.families import BASE_MEASURES, BaseMeasure, Family, View
 from pymc_dpgmm.families.shared.counts import from_triplets
 from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.posterior.arrays.seats import Seats
-from pymc_dpgmm.sampler.state.table import Table
+from pymc_dpgmm.sampler.state.cluster_table import ClusterTable
 from pymc_dpgmm.tables.checks import is_sparse
 
 # Largest number of draws that are pooled to show the distribution of latent rows.
@@ -491,7 +491,7 @@ class _LabelledTable(DrawTable):
                 self.all_absent = np.concatenate([of_data, self.absent])
             self.values = self.view.with_given(data, self.view.base(s))
             numbers = View(self.family, self._numbers, self._with_new(self.values), power=self.view.power)
-            self.table = Table(numbers, len(sizes), for_sampling=self._new is not None)
+            self.table = ClusterTable(numbers, len(sizes), for_sampling=self._new is not None)
         elif new_params:
             self.table.set_params(self._numbers)
         if self.view.unit is not None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from pymc_dpgmm.families import Family, View
 from pymc_dpgmm.posterior.arrays.mixtures import Clusters, DrawNumbers, DrawTable, Partition, ViewDraws
-from pymc_dpgmm.sampler.state.table import Table
+from pymc_dpgmm.sampler.state.cluster_table import ClusterTable
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -18,7 +18,8 @@ class SummedNumbers(DrawNumbers):
     Parameters
     ----------
     sums : (n_draws, K, w) array
-        Sufficient statistics, each line as in a :class:`Table`. Lines after the last cluster of a draw are empty.
+        Sufficient statistics, each line as in a :class:`ClusterTable`. Lines after the last cluster of a draw are
+        empty.
     origin : (c,) array or None
         Origin that was subtracted from the rows.
     n_columns : int
@@ -75,11 +76,11 @@ class _SummedTable(DrawTable):
     def _params(self, family: Family, s: int) -> Any:
         return family.params(*self.view.params(s))
 
-    def _made(self, family: Family, params: Any, values: Any) -> Table:
+    def _made(self, family: Family, params: Any, values: Any) -> ClusterTable:
         is_asked = values is not None
         rows = values if is_asked else np.empty((0, self._n_columns))
         view = View(family, params, rows, origin=self._origin)
-        return Table(view, 1, for_sampling=is_asked, most_rows=self._most if is_asked else 0)
+        return ClusterTable(view, 1, for_sampling=is_asked, most_rows=self._most if is_asked else 0)
 
 
 def as_incomplete(family: Family, sums: Any) -> Any:

@@ -85,7 +85,7 @@ def plot_clusters(
     plt = pyplot()
     checked_level(probability)
     draws = read_labelled(idata, name, model)
-    rows = _Rows(draws, draws.sole(), partition, np.random.default_rng(random_seed))
+    rows = _ShownRows(draws, draws.sole(), partition, np.random.default_rng(random_seed))
     if rows.regression is not None:
         figure = _draw_regressions(plt, ax, rows, columns)
     else:
@@ -99,7 +99,7 @@ def plot_clusters(
     return figure
 
 
-class _Rows:
+class _ShownRows:
     """The rows that a plot of clusters shows, and their clusters."""
 
     def __init__(self, draws: MixtureDraws, view: NamedView, partition: Any, rng: np.random.Generator) -> None:
@@ -127,7 +127,7 @@ class _Rows:
             axes.scatter(x[members], y[members], **points(rank, self.is_grey[k]))
 
 
-def _draw_pairs(plt: Any, ax: Any, rows: _Rows, columns: Any, probability: float) -> Any:
+def _draw_pairs(plt: Any, ax: Any, rows: _ShownRows, columns: Any, probability: float) -> Any:
     """Draw a panel for each pair of columns, or a strip for a single column."""
     view = rows.view
     pairs, title = chosen_pairs(rows.draws, view, columns, rows.data, rows.of_row)
@@ -172,7 +172,7 @@ def _draw_pairs(plt: Any, ax: Any, rows: _Rows, columns: Any, probability: float
     return figure
 
 
-def _draw_regressions(plt: Any, ax: Any, rows: _Rows, columns: Any) -> Any:
+def _draw_regressions(plt: Any, ax: Any, rows: _ShownRows, columns: Any) -> Any:
     """Draw rows against each covariate, with a line for each cluster at its means of the other covariates."""
     assert rows.regression is not None
     values, names = rows.regression

@@ -148,7 +148,7 @@ def let_rows_join(s, discount):
         s.row += 1
 
 
-class Rows(NamedTuple):
+class ScannedRows(NamedTuple):
     """What a scan moves: rows, or blocks of rows that are in one cluster for certain.
 
     Parameters

@@ -16,7 +16,7 @@ from pymc_dpgmm.native.memory import Memory
 from pymc_dpgmm.partitions.concentration import draw_concentration
 from pymc_dpgmm.partitions.priors import GibbsType, log_seats_new
 from pymc_dpgmm.sampler.atoms.auxiliary import HEAD as SCAN
-from pymc_dpgmm.sampler.atoms.auxiliary import Rows, let_rows_join, scan_at
+from pymc_dpgmm.sampler.atoms.auxiliary import ScannedRows, let_rows_join, scan_at
 from pymc_dpgmm.sampler.atoms.beside import (
     Beside,
     evidence_beside,
@@ -25,7 +25,7 @@ from pymc_dpgmm.sampler.atoms.beside import (
     odds_beside,
     weigh_beside,
 )
-from pymc_dpgmm.sampler.atoms.scales import N_BASE, Scales
+from pymc_dpgmm.sampler.atoms.scales import N_BASE, AtomScales
 from pymc_dpgmm.sampler.atoms.sweep_memory import (
     ALPHA,
     DISCOUNT,
@@ -184,7 +184,7 @@ class Counts(NamedTuple):
         return of_scans + (self.n_hamiltonian * N_BASE * len(self.n_splits) if is_tuning else 0)
 
 
-class _Sweep(Memory, block=SWEEP):
+class _AtomSweep(Memory, block=SWEEP):
     n_clusters: int
 
 
@@ -201,7 +201,7 @@ class CompiledSweeps:
 
     Parameters
     ----------
-    rows : Rows
+    rows : ScannedRows
         Blocks of rows.
     of_row : (n_rows,) int64 array
         The block of each row.
@@ -217,7 +217,7 @@ class CompiledSweeps:
 
     def __init__(
         self,
-        rows: Rows,
+        rows: ScannedRows,
         of_row: np.ndarray,
         n_free: int,
         n_continuous: int,
@@ -227,7 +227,9 @@ class CompiledSweeps:
     ) -> None:
         density, by_row, *of_bases = self._entries = [call.entry for call in calls]
         n, d, n_rows = len(rows.weights), n_free, len(of_row)
-        self._sweep = s = _Sweep(n=n, n_rows=n_rows, n_free=d, n_continuous=n_continuous, n_discrete=len(discrete))
+        self._sweep = s = _AtomSweep(
+            n=n, n_rows=n_rows, n_free=d, n_continuous=n_continuous, n_discrete=len(discrete)
+        )
         s.density_entry, s.density_code, s.rows_entry, s.rows_code = density, density.code, by_row, by_row.code
         s.of_row, s.weights, s.known = of_row, rows.weights, rows.known
         s._make(row_labels=n_rows, labels=n, halves=n, members=n, odds=n, two_rows=(2, n), failed=1, evidence=1)
@@ -297,7 +299,7 @@ class CompiledSweeps:
         n_rows: int,
         take: Callable[[int], np.ndarray],
         counts: Counts,
-        scales: Scales,
+        scales: AtomScales,
         is_tuning: bool,
     ) -> tuple[float, float]:
         """Make the sweeps of a draw; return the concentration, and the mean acceptance of Hamiltonian moves.
@@ -312,7 +314,7 @@ class CompiledSweeps:
         take : callable
             Draws so many atoms from the base: (m, D), in free form.
         counts : Counts
-        scales : Scales
+        scales : AtomScales
             What is learnt while tuning.
         is_tuning : bool
 

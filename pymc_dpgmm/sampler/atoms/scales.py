@@ -12,7 +12,7 @@ N_BASE = 32
 SHARE_TRIED, LEAST_TRIED = 2.0, 0.03
 
 
-class Scales:
+class AtomScales:
     """Step size and scales of Hamiltonian moves, pooled over clusters, and what else is learnt while tuning.
 
     The precision of a cluster's posterior is taken to be that of the base plus n_k times that of a row, each

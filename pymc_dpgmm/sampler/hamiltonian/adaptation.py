@@ -86,7 +86,7 @@ class StepSize:
         self.size = math.exp(self._log_average)
 
 
-class Scales:
+class AdaptedScales:
     """Scales of numbers.
 
     Parameters

@@ -40,7 +40,7 @@ from pymc_dpgmm.sampler.hyperparameters.slices import (
     learnt,
     place_along,
 )
-from pymc_dpgmm.sampler.state.table import Table
+from pymc_dpgmm.sampler.state.cluster_table import ClusterTable
 from pymc_dpgmm.sampler.state.table_functions import evidence_functions, sum_up_function
 from pymc_dpgmm.sampler.state.templates import VIEW, view_at
 
@@ -258,7 +258,7 @@ class CoordinateSlices:
     def set_clusters(
         self,
         position: int,
-        table: Table,
+        table: ClusterTable,
         n_clusters: int,
         names: Sequence[str],
         first: int,
@@ -270,7 +270,7 @@ class CoordinateSlices:
         ----------
         position : int
             Of the mixture among all.
-        table : Table
+        table : ClusterTable
         n_clusters : int
         names : sequence of str
             The parameters that the entry writes: its outputs from ``first`` on.
@@ -354,7 +354,7 @@ class CoordinateSlices:
         return density, lengths, places
 
 
-def _parameter(table: Table, name: str, values: np.ndarray) -> _Parameter:
+def _parameter(table: ClusterTable, name: str, values: np.ndarray) -> _Parameter:
     """Return where values of a parameter go in the memory of a table, and what they must be."""
     start, stop = table.place_of(name)
     support = table.family.parameters[name].support

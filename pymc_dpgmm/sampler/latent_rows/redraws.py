@@ -50,9 +50,9 @@ from pymc_dpgmm.sampler.latent_rows.row_density import log_densities, read_densi
 from pymc_dpgmm.sampler.latent_rows.work import Work, read
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import draw_parameters
 from pymc_dpgmm.sampler.state.all_clusters import link_rows
+from pymc_dpgmm.sampler.state.cluster_table import ClusterTable
 from pymc_dpgmm.sampler.state.memory import memory_at, prior_of
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.templates import (
     WEIGHED_AT_ONCE,
     view_at,
@@ -510,12 +510,12 @@ def begin_draw(
     return of_clusters
 
 
-def _parameters(rng: np.random.Generator, table: Table, slots: np.ndarray) -> dict[str, np.ndarray]:
+def _parameters(rng: np.random.Generator, table: ClusterTable, slots: np.ndarray) -> dict[str, np.ndarray]:
     """Draw the parameters of clusters of a view."""
     return table.family.component.restore(draw_parameters(rng, table, slots), table.origin)
 
 
-def _take_drawn(work: Work, table: Table, drawn: dict[str, np.ndarray]) -> None:
+def _take_drawn(work: Work, table: ClusterTable, drawn: dict[str, np.ndarray]) -> None:
     """Write what is drawn for the clusters to the memory."""
     normal = table.family.component.normal_rows
     assert normal is not None
@@ -552,7 +552,7 @@ class RowOfBase(NamedTuple):
         return np.diagonal(self.precision).copy()
 
 
-def row_of_base(table: Table, d: int) -> RowOfBase:
+def row_of_base(table: ClusterTable, d: int) -> RowOfBase:
     """Return a normal distribution near that of a row in a cluster of its own.
 
     It serves proposals only. Quantiles of draws are there whether moments are or not. The draws are the same every

@@ -24,7 +24,7 @@ LEAST_ROWS, MOST_ROWS = 8, 1_024
 FETCHED = 32
 
 
-class Part(NamedTuple):
+class DrawnPart(NamedTuple):
     """A part of all rows, drawn whatever the partition, of which a state has those of small clusters and these.
 
     Parameters
@@ -93,7 +93,7 @@ def carvings(
     n_moves: int,
     least: int = LEAST_ROWS,
     most: int = MOST_ROWS,
-    part: Part | None = None,
+    part: DrawnPart | None = None,
 ) -> int:
     """Propose carvings and returns of small clusters, each with probability 1/2.
 
@@ -108,7 +108,7 @@ def carvings(
     least, most : int, >= 1
         A carved-out cluster has up to ``least`` rows, or twice, four times, ... as many, up to ``most``: drawn for
         every move. With both 1 there are no candidates: these are births and deaths.
-    part : Part, optional
+    part : DrawnPart, optional
         If the state has a part of the rows, those of clusters of up to ``most`` rows among them.
 
     Returns
@@ -117,7 +117,7 @@ def carvings(
         How many were accepted.
     """
     if part is None:
-        part = Part(rng.integers(state.n, size=n_moves), np.empty(0), 1.0, state.n)
+        part = DrawnPart(rng.integers(state.n, size=n_moves), np.empty(0), 1.0, state.n)
     founders, is_drawn, share, n_rows = part
     # Compiled code draws flags anew, in a copy.
     founders, flags = np.ascontiguousarray(founders, dtype=np.int64), is_drawn.astype(np.int64)

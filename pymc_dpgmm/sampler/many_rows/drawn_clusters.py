@@ -36,7 +36,7 @@ from pymc_dpgmm.sampler.many_rows.quadratics import (
     read_listed,
     rows_of_block,
 )
-from pymc_dpgmm.sampler.state.table import Table
+from pymc_dpgmm.sampler.state.cluster_table import ClusterTable
 
 # Densities of a block, and its rows, where they are computed in NumPy.
 NUMPY_DENSITIES, LEAST_NUMPY_BLOCK, NUMPY_BLOCK = 524_288, 32, 4_096
@@ -105,14 +105,14 @@ class DrawnClusters(NamedTuple):
 
 
 def draw_clusters(
-    rng: np.random.Generator, tables: Sequence[Table], slots: np.ndarray, shapes: np.ndarray
+    rng: np.random.Generator, tables: Sequence[ClusterTable], slots: np.ndarray, shapes: np.ndarray
 ) -> tuple[np.ndarray, list[Drawn]]:
     """Draw log weights, up to a constant, and parameters of clusters, given the statistics in tables.
 
     Parameters
     ----------
     rng : numpy.random.Generator
-    tables : sequence of Table
+    tables : sequence of ClusterTable
     slots : (K,) int64 array
     shapes : (K,) array, > 0
         Parameters of the Dirichlet distribution of the weights.
@@ -121,7 +121,7 @@ def draw_clusters(
     return log_weights, [draw_parameters(rng, table, slots) for table in tables]
 
 
-def draw_parameters(rng: np.random.Generator, table: Table, slots: np.ndarray) -> Drawn:
+def draw_parameters(rng: np.random.Generator, table: ClusterTable, slots: np.ndarray) -> Drawn:
     """Draw parameters of clusters for rows in the form that the family makes, given the statistics in a table."""
     sums = table.family.kept_sums(*(part[slots] for part in table.sums(0, int(slots.max()) + 1)))
     return table.family.component.draw(rng, table.shifted, sums)
@@ -137,7 +137,7 @@ class LabelDraws(Memory, block=DRAWS):
     Parameters
     ----------
     clusters : DrawnClusters
-    tables : sequence of Table
+    tables : sequence of ClusterTable
         Of the rows at hand.
     labels : (n,) int64 array
         Slots of these rows, which become those that are drawn.
@@ -146,7 +146,7 @@ class LabelDraws(Memory, block=DRAWS):
     """
 
     def __init__(
-        self, clusters: DrawnClusters, tables: Sequence[Table], labels: np.ndarray, first_row: int = 0
+        self, clusters: DrawnClusters, tables: Sequence[ClusterTable], labels: np.ndarray, first_row: int = 0
     ) -> None:
         super().__init__(slots=clusters.slots, priorities=clusters.priorities)
         self.order_key, self.uniform_key = clusters.order_key, clusters.uniform_key
@@ -182,7 +182,7 @@ class LabelDraws(Memory, block=DRAWS):
         """Whether compiled code computes all densities."""
         return not self._others
 
-    def _add_quadratic(self, table: Table, mean: np.ndarray, root: np.ndarray) -> None:
+    def _add_quadratic(self, table: ClusterTable, mean: np.ndarray, root: np.ndarray) -> None:
         is_diagonal, d = root.ndim == 2, mean.shape[1]
         diagonal = root if is_diagonal else np.diagonal(root, axis1=1, axis2=2)
         shift = root * mean if is_diagonal else np.einsum("kij,kj->ki", root, mean)

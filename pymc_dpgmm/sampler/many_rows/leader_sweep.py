@@ -55,7 +55,7 @@ LAST = 0x7FFFFFFFFFFFFFFF
 MOST_NUMBERS = 8_000_000
 
 
-class _Sweep:
+class _LeaderSweep:
     """One sweep: its chunks, the order of the rows, and what is drawn for the clusters.
 
     Parameters
@@ -324,7 +324,7 @@ def leader_sweep(rng: np.random.Generator, state: State, threads: int | Threads,
         Number of rows that changed their cluster.
     """
     with lent(threads) as own:
-        sweep = _Sweep(rng, state, own, chunk)
+        sweep = _LeaderSweep(rng, state, own, chunk)
         priorities = sweep.look_for_leaders()
         sweep.draw_clusters(rng, state, state.sizes)
         sweep.make_room()
@@ -358,7 +358,7 @@ def place_rows(rng: np.random.Generator, state: State, members: Sequence[np.ndar
     # Any partition with as many clusters will do, since all rows are drawn anew.
     state.relabel(np.arange(state.n) % n_clusters)
     with Threads(n_threads) as threads:
-        sweep = _Sweep(rng, state, threads, CHUNK)
+        sweep = _LeaderSweep(rng, state, threads, CHUNK)
         sweep.slots = np.arange(1, n_clusters + 1)
         sweep.draw_clusters(rng, given, sizes)
         sweep.make_room()

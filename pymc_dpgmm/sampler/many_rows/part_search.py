@@ -11,8 +11,8 @@ import numpy as np
 from pymc_dpgmm.families.contract.view import View
 from pymc_dpgmm.sampler.amounts import ROWS_FOR_PART, ROWS_OF_PART
 from pymc_dpgmm.sampler.many_rows.leader_sweep import place_rows
+from pymc_dpgmm.sampler.state.cluster_table import rows_of_clusters
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.state.table import rows_of_clusters
 
 
 def has_part(state: State) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from pymc_dpgmm.families import Family, View
 from pymc_dpgmm.partitions.known import allow
 from pymc_dpgmm.partitions.labels import canonical_labels, cluster_sizes
-from pymc_dpgmm.sampler.state.table import Table, members_of_clusters
+from pymc_dpgmm.sampler.state.cluster_table import ClusterTable, members_of_clusters
 
 # Arrays of up to so many bytes are compared byte by byte.
 FEW_BYTES = 20_000
@@ -90,7 +90,7 @@ class MarginalLikelihood:
         self._values: Any = None
         self._canonical = self._sizes = self._members = np.empty(0, dtype=np.int64)
         self._n_clusters = 0
-        self._table: Table | None = None
+        self._table: ClusterTable | None = None
         self._params: Any = None
         self._supported = self._has_params = False
 
@@ -138,7 +138,7 @@ class MarginalLikelihood:
             return False
         if self._table is None:
             view = View(self._family, self._params, self._values)
-            self._table = Table(view, self._n_clusters, for_sampling=False)
+            self._table = ClusterTable(view, self._n_clusters, for_sampling=False)
             self._table.sum_up_members(self._members, self._sizes)
         elif not self._has_params or new_params or self._table.params is not self._params:
             self._table.set_params_of_evidence(self._params)
@@ -150,7 +150,7 @@ class MarginalLikelihoodAt:
     """The log marginal likelihood at some labels, rows and parameters; ``table`` is None if it is -inf."""
 
     def __init__(
-        self, params: Any, table: Table | None, labels: np.ndarray, n_clusters: int, shape: tuple[int, ...]
+        self, params: Any, table: ClusterTable | None, labels: np.ndarray, n_clusters: int, shape: tuple[int, ...]
     ) -> None:
         self._params, self._table, self._labels = params, table, labels
         self._n_clusters, self._shape = n_clusters, shape

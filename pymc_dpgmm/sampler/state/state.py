@@ -19,6 +19,7 @@ from pymc_dpgmm.partitions.priors import GibbsType, check_series, has_weights, l
 from pymc_dpgmm.sampler.amounts import LARGEST_DIVIDED, MOST_CANDIDATES, MOST_CARVED
 from pymc_dpgmm.sampler.state.all_clusters import fill, link_all, log_joint, refit_all, write_labels
 from pymc_dpgmm.sampler.state.choices import accumulate_weights
+from pymc_dpgmm.sampler.state.cluster_table import ClusterTable
 from pymc_dpgmm.sampler.state.grouping import begin_sweep, divide_share, end_draw, load_seats, log_prior, recount
 from pymc_dpgmm.sampler.state.memory import (
     ALPHA,
@@ -37,7 +38,6 @@ from pymc_dpgmm.sampler.state.memory import (
     REST,
 )
 from pymc_dpgmm.sampler.state.provided import KINDS_OF_MOVES, N_TALLIED, PROVIDED, PROVIDED_TO_GROUPS
-from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.templates import BLOCK_LENGTH, WEIGHED_AT_ONCE, weights_at_once
 from pymc_dpgmm.sampler.state.views import IN_VIEWS
 
@@ -76,7 +76,7 @@ class State(Memory, block=HEAD):
         Data of the same rows, or units, of one family or several; parameters inside their support.
     labels : (n,) integer array, values in 0..n-1
         Of rows, or of units.
-    elsewhere : sequence of Table, optional
+    elsewhere : sequence of ClusterTable, optional
         For every view, sums of rows that are elsewhere, in slots 0 to K - 1 of K clusters. Labels are then in 0 to
         K - 1. Such a state has only scans of the rows here, births and deaths, carvings, and moves of clusters
         that are wholly here.
@@ -92,7 +92,7 @@ class State(Memory, block=HEAD):
     shares: np.ndarray
 
     def __init__(
-        self, views: Sequence[View], labels: np.ndarray, elsewhere: Sequence[Table] | None = None
+        self, views: Sequence[View], labels: np.ndarray, elsewhere: Sequence[ClusterTable] | None = None
     ) -> None:
         super().__init__()
         # Slots that hold sums of rows elsewhere, and no clusters.
@@ -101,10 +101,10 @@ class State(Memory, block=HEAD):
         n = len(labels)
         capacity = _room_for(n_clusters)
         if elsewhere is None:
-            self.tables = [Table(view, capacity, n, may_be_wide=True) for view in views]
+            self.tables = [ClusterTable(view, capacity, n, may_be_wide=True) for view in views]
         else:
             room = capacity + self._n_reserved
-            self.tables = [Table(v, room, n, like=own) for v, own in zip(views, elsewhere, strict=True)]
+            self.tables = [ClusterTable(v, room, n, like=own) for v, own in zip(views, elsewhere, strict=True)]
         self.n, self.n_views, self.n_kinds = n, len(views), (n_kinds := len(KINDS_OF_MOVES))
         self.most_divided = LARGEST_DIVIDED
         self.slots = labels + 1
@@ -381,7 +381,7 @@ class State(Memory, block=HEAD):
         Returns
         -------
         bool
-            False if a table cannot (:meth:`Table.replace_rows`). Then the state must not be used any more.
+            False if a table cannot (:meth:`ClusterTable.replace_rows`). Then the state must not be used any more.
         """
         pairs = zip(self.tables, values, strict=True)
         if not all(own is table.values or table.replace_rows(own) for table, own in pairs):

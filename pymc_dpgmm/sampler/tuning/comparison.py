@@ -8,7 +8,7 @@ import numpy as np
 from pymc_dpgmm.sampler.amounts import FAR_APART, NOT_FAR_APART, PUT_TOGETHER
 from pymc_dpgmm.sampler.moves.sweep import redraw_alpha
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.tuning.exchange import Found, Place
+from pymc_dpgmm.sampler.tuning.exchange import Found, Mailbox
 from pymc_dpgmm.sampler.tuning.exploration import Explored
 from pymc_dpgmm.sampler.tuning.pool import Pool
 from pymc_dpgmm.sampler.tuning.population import can_put_together, recombined, relabelled
@@ -61,7 +61,7 @@ def best_of_chains(
     state: State,
     merit: float,
     explored: Callable[[State], Explored],
-    others: Place,
+    others: Mailbox,
     pool: Pool | None,
     has_ended: bool,
 ) -> Compared:
@@ -78,7 +78,7 @@ def best_of_chains(
     merit : float
     explored : callable
         Searches on from a state that clusters have been put together to.
-    others : Place
+    others : Mailbox
     pool : Pool, optional
         The clusters that a search has kept, unless they cannot be put together. Those of all chains are added.
     has_ended : bool
@@ -107,7 +107,7 @@ def best_of_chains(
     return Compared(best[0], left(best[1] - merit, state.labels(), best[0].labels()), has_met)
 
 
-def _heard(others: Place, state: State, merit: float, clusters: Sequence[np.ndarray] = ()) -> list[Found]:
+def _heard(others: Mailbox, state: State, merit: float, clusters: Sequence[np.ndarray] = ()) -> list[Found]:
     """Tell other chains of a partition, and of clusters; return what they have told."""
     others.tell(Found(state.labels(), merit, clusters))
     return others.of_others()

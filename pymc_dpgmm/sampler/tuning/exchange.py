@@ -68,16 +68,16 @@ class Exchange:
     chain: int | None = None
     n_vectors: int = 1
 
-    def place(self, chain: int, labels: str) -> "Place":
+    def place(self, chain: int, labels: str) -> "Mailbox":
         """Return what one chain tells and hears of one vector of labels, by its name."""
         waits = self.n_together > 1
         n_heard = max(chain, self.n_together) if waits else chain
         heard = tuple(other for other in range(n_heard) if other != chain)
-        return Place(self.folder, chain, quote(labels, safe=""), heard, waits, self.n_vectors > 1)
+        return Mailbox(self.folder, chain, quote(labels, safe=""), heard, waits, self.n_vectors > 1)
 
 
 @dataclass
-class Place:
+class Mailbox:
     """What one chain tells and hears of one vector of labels. It tells in every round, since others wait.
 
     With ``has_fixed_draw``, chains must compare at a draw of the same number. If they compared each of several

@@ -12,7 +12,7 @@ import numpy as np
 
 from pymc_dpgmm.sampler.amounts import LOWER_BY, SHARE_BEFORE_TELLING, SHARE_OF_LEVEL
 from pymc_dpgmm.sampler.tuning.comparison import Left, left
-from pymc_dpgmm.sampler.tuning.exchange import NOTHING, Found, Place
+from pymc_dpgmm.sampler.tuning.exchange import NOTHING, Found, Mailbox
 
 
 @dataclass
@@ -23,12 +23,12 @@ class Levels:
     ----------
     tune : int
         Number of tuning draws.
-    others : Place, optional
+    others : Mailbox, optional
         Where other chains can be heard.
     """
 
     tune: int
-    others: Place | None
+    others: Mailbox | None
     left: Left | None = None
     n_draws: int = 0
     log_joints: list[float] = field(default_factory=list)

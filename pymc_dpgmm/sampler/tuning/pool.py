@@ -24,10 +24,10 @@ from pymc_dpgmm.native.interrupts import imported
 from pymc_dpgmm.native.special import log_rising
 from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
+from pymc_dpgmm.sampler.state.cluster_table import rows_of_clusters
 from pymc_dpgmm.sampler.state.memory import DONE, NEEDS_ROOM, memory_at, prior_of
 from pymc_dpgmm.sampler.state.slots import join, leave
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.state.table import rows_of_clusters
 from pymc_dpgmm.sampler.state.views import gather, log_evidence, weigh
 
 # The price, in nats, of a row in two clusters, and of one in none, is drawn between these, so that no two programs

@@ -48,7 +48,7 @@ from pymc_dpgmm.sampler.state.provided import N_TALLIED
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.topics.topics import scans_of_words, sweep_words, words_of
 from pymc_dpgmm.sampler.tuning.comparison import Left, best_of_chains
-from pymc_dpgmm.sampler.tuning.exchange import Place
+from pymc_dpgmm.sampler.tuning.exchange import Mailbox
 from pymc_dpgmm.sampler.tuning.exploration import Explored, explore, settled
 from pymc_dpgmm.sampler.tuning.levels import Levels
 from pymc_dpgmm.sampler.tuning.pool import Pool
@@ -194,7 +194,7 @@ class Schedule(LabelsSchedule):
     tune : int
         Number of tuning draws.
     sweeps : Sweeps
-    others : Place, optional
+    others : Mailbox, optional
         Where the best partitions that other chains' searches have found can be heard of.
     recombines : bool, optional
         Whether a search that does not end in one place goes on with a population.
@@ -205,7 +205,7 @@ class Schedule(LabelsSchedule):
     options: Options
     tune: int
     sweeps: Sweeps = SWEEPS_ALONE
-    others: Place | None = None
+    others: Mailbox | None = None
     recombines: bool = True
     levels: Levels | None = None
     left: Left | None = None

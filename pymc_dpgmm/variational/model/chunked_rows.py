@@ -10,7 +10,7 @@ from pymc_dpgmm.chunked.passes import as_rows, united_sums
 from pymc_dpgmm.families.contract.view import View
 from pymc_dpgmm.native.threads import Threads
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import places_in_order
-from pymc_dpgmm.variational.rows import Components, Rows, RowsAnywhere, Sums
+from pymc_dpgmm.variational.rows import Components, RowsAnywhere, RowsInMemory, Sums
 
 
 class Asked(NamedTuple):
@@ -32,9 +32,9 @@ class Asked(NamedTuple):
     log_weights: np.ndarray
     other: tuple[Any, ...] = ()
 
-    def rows(self, values: np.ndarray) -> Rows:
+    def rows(self, values: np.ndarray) -> RowsInMemory:
         """Return the rows of a chunk."""
-        return Rows([self.view._replace(values=as_rows(values))])
+        return RowsInMemory([self.view._replace(values=as_rows(values))])
 
     @property
     def source(self) -> tuple[Sums, np.ndarray]:
@@ -77,7 +77,7 @@ class ChunkedRows(RowsAnywhere):
 
     def members(
         self, sums: Sums, log_weights: np.ndarray, sizes: np.ndarray, most: int, rng: np.random.Generator
-    ) -> Iterator[Rows]:
+    ) -> Iterator[RowsInMemory]:
         """Yield for every component a random sample of about ``most`` of the rows that it is the likeliest for."""
         shares = most / np.maximum(sizes, most)
         asked = self._asked(sums, log_weights, shares, int(rng.integers(2**63)))
@@ -86,11 +86,11 @@ class ChunkedRows(RowsAnywhere):
         for k in range(len(sizes)):
             yield rows.subset(np.flatnonzero(labels == k))
 
-    def some(self, n_rows: int, rng: np.random.Generator) -> Rows:
+    def some(self, n_rows: int, rng: np.random.Generator) -> RowsInMemory:
         """Return ``n_rows`` rows, chosen at random."""
         chosen = np.sort(rng.choice(self.n, n_rows, replace=False))
         view = self._view._replace(params=self.views[0].table.params, values=self._rows.values_of(chosen))
-        return Rows([view])
+        return RowsInMemory([view])
 
     def responsibilities(self, sums: Sums, log_weights: np.ndarray) -> Any:
         """Return the responsibilities of components as a dask array (n, K) in the chunks of the rows."""

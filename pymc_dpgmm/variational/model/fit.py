@@ -13,13 +13,13 @@ from pymc_dpgmm.integration.steps.hyperparameters import learnt_scales
 from pymc_dpgmm.native.compiled import compiling
 from pymc_dpgmm.native.threads import Threads, available_threads
 from pymc_dpgmm.tables.checks import check_count
-from pymc_dpgmm.variational.ascent import State, ascend
+from pymc_dpgmm.variational.ascent import Approximation, ascend
 from pymc_dpgmm.variational.model.answer import ChunkedVariationalFit, VariationalFit
 from pymc_dpgmm.variational.model.chunked_rows import ChunkedRows
 from pymc_dpgmm.variational.model.target import FitTarget, fit_target
 from pymc_dpgmm.variational.responsibilities import respond, sum_up_each, write_evidences
 from pymc_dpgmm.variational.rows import RowsAnywhere
-from pymc_dpgmm.variational.search import Optimum, Options, distinct, find_optimum, renewed
+from pymc_dpgmm.variational.search import Optimum, SearchLimits, distinct, find_optimum, renewed
 
 # Optima that hyperparameters are fitted to, at most, beside the first one.
 _MOST_MAXIMIZED = 3
@@ -130,7 +130,7 @@ def fit(
         for function in (respond, sum_up_each, write_evidences):
             function.prepare()
         rows = target.rows()
-    options = Options(max_components, tol, max_steps)
+    options = SearchLimits(max_components, tol, max_steps)
     rng = np.random.default_rng(random_seed)
     bar = Bar(
         TextColumn("start {task.completed} of {task.total}"),
@@ -179,7 +179,7 @@ def _maximized(
     rows: RowsAnywhere,
     first: Optimum,
     optima: Sequence[Optimum],
-    options: Options,
+    options: SearchLimits,
     threads: Threads,
 ) -> list[Optimum]:
     """Fit hyperparameters to each of the best distinct optima, and return all optima at the best of these values.
@@ -202,7 +202,9 @@ def _maximized(
     ]
 
 
-def _maximize(target: FitTarget, rows: RowsAnywhere, state: State, options: Options, threads: Threads) -> State:
+def _maximize(
+    target: FitTarget, rows: RowsAnywhere, state: Approximation, options: SearchLimits, threads: Threads
+) -> Approximation:
     """Maximise over hyperparameters and responsibilities in turn, and return the final state.
 
     Raises

@@ -22,7 +22,7 @@ from pymc_dpgmm.integration.variables.models import interpreted, values_behind
 from pymc_dpgmm.integration.variables.partition_operations import FiniteDirichletRV
 from pymc_dpgmm.integration.variables.rising import log_rising
 from pymc_dpgmm.tables.checks import listed
-from pymc_dpgmm.variational.ascent import State
+from pymc_dpgmm.variational.ascent import Approximation
 from pymc_dpgmm.variational.rows import RowsAnywhere
 from pymc_dpgmm.variational.weights import dirichlet_bound, sticks_bound
 
@@ -32,7 +32,7 @@ _NOWHERE = 1e100
 _HIGHER = 0.1
 
 
-class Hyperparameters:
+class MaximizedParameters:
     """Free variables of a model at which bound plus log prior density is maximised.
 
     Parameters
@@ -100,7 +100,9 @@ class Hyperparameters:
         values = self._natural(*(point[v.name] for v in self._values))
         return dict(zip(self.names, map(np.asarray, values), strict=True))
 
-    def maximized(self, rows: RowsAnywhere, state: State, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def maximized(
+        self, rows: RowsAnywhere, state: Approximation, point: dict[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
         """Return the point that maximises bound plus log density given responsibilities.
 
         Also sets the parameters of ``rows``, and ``log_density`` of all variables but labels and mixtures, to
@@ -133,7 +135,7 @@ class Hyperparameters:
         self.evaluate(rows, state, self._at(best, point))
         return self._at(best, point)
 
-    def check_maximum(self, rows: RowsAnywhere, state: State, point: dict[str, np.ndarray]) -> None:
+    def check_maximum(self, rows: RowsAnywhere, state: Approximation, point: dict[str, np.ndarray]) -> None:
         """Raise ValueError if bound plus log density is higher at distant points: it may be unbounded.
 
         Each variable with a transform is moved on the transformed scale, such as that of its log.
@@ -166,7 +168,9 @@ class Hyperparameters:
             first = last
         return moved
 
-    def evaluate(self, rows: RowsAnywhere, state: State, point: dict[str, np.ndarray]) -> tuple[float, np.ndarray]:
+    def evaluate(
+        self, rows: RowsAnywhere, state: Approximation, point: dict[str, np.ndarray]
+    ) -> tuple[float, np.ndarray]:
         """Return bound (without entropy) plus log density, and the gradient; set the parameters of the rows."""
         values = [point[v.name] for v in self._inputs]
         parameters = self._params(*values)

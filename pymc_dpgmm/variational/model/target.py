@@ -32,10 +32,10 @@ from pymc_dpgmm.integration.variables.partition_operations import (
     PitmanYorRV,
 )
 from pymc_dpgmm.tables.checks import listed
-from pymc_dpgmm.variational.ascent import Prior, State, settle
+from pymc_dpgmm.variational.ascent import Approximation, Prior, settle
 from pymc_dpgmm.variational.model.chunked_rows import ChunkedRows
-from pymc_dpgmm.variational.model.maximization import Hyperparameters
-from pymc_dpgmm.variational.rows import Rows, RowsAnywhere
+from pymc_dpgmm.variational.model.maximization import MaximizedParameters
+from pymc_dpgmm.variational.rows import RowsAnywhere, RowsInMemory
 from pymc_dpgmm.variational.weights import DirichletWeights, Sticks
 
 
@@ -78,14 +78,14 @@ class FitTarget:
         self.point[model.rvs_to_values[self.labels].name] = self._one_cluster()
         self.prior = self._prior()
         self.views = self._views()
-        self.hyperparameters: Hyperparameters | None = None
+        self.hyperparameters: MaximizedParameters | None = None
         if maximize:
             self._check_offsets(maximize)
-            self.hyperparameters = Hyperparameters(
+            self.hyperparameters = MaximizedParameters(
                 model, self.labels, self._prior_inputs(), self._parameters(), self.alpha, maximize, self.point
             )
 
-    def maximize(self, rows: RowsAnywhere, state: State) -> State:
+    def maximize(self, rows: RowsAnywhere, state: Approximation) -> Approximation:
         """Maximise over hyperparameters given responsibilities, and return the new state.
 
         ``rows``, ``prior`` and ``given`` are updated to the new values.
@@ -94,19 +94,19 @@ class FitTarget:
         self._take(self.hyperparameters, self.hyperparameters.maximized(rows, state, self.point))
         return settle(rows, self.prior, state.sums, state.entropy, None, state.weights)
 
-    def go_to(self, rows: RowsAnywhere, state: State, point: dict[str, np.ndarray]) -> None:
+    def go_to(self, rows: RowsAnywhere, state: Approximation, point: dict[str, np.ndarray]) -> None:
         """Take the hyperparameters of another point; ``rows``, ``prior`` and ``given`` are updated to them."""
         assert self.hyperparameters is not None
         self.hyperparameters.evaluate(rows, state, point)
         self._take(self.hyperparameters, point)
 
-    def _take(self, hyperparameters: Hyperparameters, point: dict[str, np.ndarray]) -> None:
+    def _take(self, hyperparameters: MaximizedParameters, point: dict[str, np.ndarray]) -> None:
         """Take a point at which the rows have their parameters already."""
         self.point = point
         self.given |= hyperparameters.natural(point)
         self.prior = self._prior()
 
-    def check_maximum(self, rows: RowsAnywhere, state: State) -> None:
+    def check_maximum(self, rows: RowsAnywhere, state: Approximation) -> None:
         """Raise ValueError if hyperparameters diverge, to infinity or to a bound of their support."""
         assert self.hyperparameters is not None
         self.hyperparameters.check_maximum(rows, state, self.point)
@@ -123,7 +123,7 @@ class FitTarget:
 
     def rows(self) -> RowsAnywhere:
         """Return the rows of the views."""
-        return Rows(self.views)
+        return RowsInMemory(self.views)
 
     def _found(self) -> Any:
         """Return the labels or, for rows in chunks, the number of clusters."""

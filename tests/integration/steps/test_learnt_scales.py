@@ -20,7 +20,7 @@ from pymc_dpgmm.integration.variables.models import PYTHON_MODE
 from pymc_dpgmm.models import learnt_base
 from pymc_dpgmm.sampler.hyperparameters import learnt_scales as kernels
 from pymc_dpgmm.sampler.hyperparameters.scale_lattices import N_POINTS
-from pymc_dpgmm.sampler.state.table import Table
+from pymc_dpgmm.sampler.state.cluster_table import ClusterTable
 from pymc_dpgmm.sampler.tuning.column_divisions import column_divisions
 
 ROWS = np.array([[-1.2, -0.7], [-0.8, -1.1], [0.4, 0.1], [1.3, 0.8], [1.0, 1.6]])
@@ -181,7 +181,7 @@ def test_a_draw_is_in_proportion_to_the_evidence_of_the_family(kind, monkeypatch
     d, labels = 3, np.repeat([0, 1], [4, 5])
     rows = rng.normal(size=(9, d)) + labels[:, None]
     family = kind.family
-    table = Table(View(family, at_scale(kind, rows, 0.2), rows), 2, for_sampling=False)
+    table = ClusterTable(View(family, at_scale(kind, rows, 0.2), rows), 2, for_sampling=False)
     table.sum_up(labels, np.bincount(labels))
     clusters = family.scale.clusters(table.shifted, table.sums(0, 2))
     prior = kernels.ScalePrior(np.log(0.1), 1.0, np.log(5.0), 1.5, 2.0)
@@ -218,7 +218,7 @@ def test_a_share_near_its_known_part_moves(kind):
     rows = np.column_stack([labels, rng.normal(size=400) + 2.0 * labels])
     rows = rows - rows.mean(axis=0)
     variances, least, family = rows.var(axis=0), np.array([1.0, 1e-6]), kind.family
-    table = Table(View(family, at_scale(kind, rows, 0.1), rows), 2, for_sampling=False)
+    table = ClusterTable(View(family, at_scale(kind, rows, 0.1), rows), 2, for_sampling=False)
     table.sum_up(labels, np.bincount(labels))
     clusters = family.scale.clusters(table.shifted, table.sums(0, 2))
     # Kappa and the degrees of freedom are all but known.

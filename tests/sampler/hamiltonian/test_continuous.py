@@ -24,7 +24,7 @@ from pymc_dpgmm.integration.steps import continuous
 from pymc_dpgmm.native.array_calls import PythonCall
 from pymc_dpgmm.partitions.draws import draw_labels
 from pymc_dpgmm.sampler.hamiltonian import normal_clusters
-from pymc_dpgmm.sampler.hamiltonian.adaptation import Directions, Scales, StepSize, stretched
+from pymc_dpgmm.sampler.hamiltonian.adaptation import AdaptedScales, Directions, StepSize, stretched
 from pymc_dpgmm.sampler.hamiltonian.no_u_turn import NoUTurn
 
 NIG = {"mu": 0.4, "kappa": 0.3, "a": 2.5, "b": 0.8}
@@ -117,7 +117,7 @@ def test_sizes_and_scales_are_learnt():
     def density(x):
         return [np.asarray(-0.5 * np.sum((x / deviations) ** 2)), -x / deviations**2, x]
 
-    sampler, size, scales = sampler_of(density, rng), StepSize(0.8), Scales(3, 1_000)
+    sampler, size, scales = sampler_of(density, rng), StepSize(0.8), AdaptedScales(3, 1_000)
     rates = []
     for t in range(1_600):
         numbers, own = sampler.begin(3)
@@ -146,7 +146,7 @@ def test_a_level_that_many_numbers_share_is_learnt():
 
     effective = {}
     for has_directions in (False, True):
-        sampler, size, scales = sampler_of(density, rng, n=n), StepSize(0.8), Scales(n, 1_000)
+        sampler, size, scales = sampler_of(density, rng, n=n), StepSize(0.8), AdaptedScales(n, 1_000)
         directions, levels = Directions(1_000), []
         for t in range(2_000):
             numbers, own = sampler.begin(n)

@@ -27,9 +27,9 @@ from pymc_dpgmm.sampler.many_rows.drawn_carving import carvings
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import log_gamma_numbers
 from pymc_dpgmm.sampler.many_rows.leader_sweep import leader_sweep
 from pymc_dpgmm.sampler.many_rows.many_rows import scan, scan_some
+from pymc_dpgmm.sampler.state.cluster_table import ClusterTable
 from pymc_dpgmm.sampler.state.memory import DISCOUNT
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.tuning.schedule import Options, Schedule
 
 
@@ -544,7 +544,7 @@ def test_rows_gathered_at_once_are_those_that_join_one_by_one(d):
     rng = np.random.default_rng(d)
     rows = rng.normal(size=(300, d)) @ rng.normal(size=(d, d)) + 1e3
     base = dp.NormalInverseWishart.from_data(rows)
-    table = Table(View(base.family, base.numbers(d), rows), 3)
+    table = ClusterTable(View(base.family, base.numbers(d), rows), 3)
     members = rng.permutation(300)[:201]
     table.gather(1, members)
     table.gather(2, members[:3])

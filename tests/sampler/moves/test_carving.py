@@ -17,7 +17,7 @@ from pymc_dpgmm.native.arithmetic import below, uniform
 from pymc_dpgmm.native.compiled import INT, INTS, c_function
 from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.partitions.priors import chinese_restaurant
-from pymc_dpgmm.sampler.many_rows.drawn_carving import Part, carvings
+from pymc_dpgmm.sampler.many_rows.drawn_carving import DrawnPart, carvings
 from pymc_dpgmm.sampler.moves import carving
 from pymc_dpgmm.sampler.moves.kinds import MOVES
 from pymc_dpgmm.sampler.moves.move import (
@@ -69,7 +69,7 @@ def moves_of_drawn_rows(share):
 
     def move(rng, state):
         founders, is_drawn = rng.integers(state.n, size=100), rng.random(state.n) < share
-        carvings(rng, state, 100, 1, 4, Part(founders, is_drawn, share, state.n))
+        carvings(rng, state, 100, 1, 4, DrawnPart(founders, is_drawn, share, state.n))
         return state.labels()
 
     return move

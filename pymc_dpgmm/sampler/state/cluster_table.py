@@ -53,7 +53,7 @@ def rows_of_clusters(labels: np.ndarray) -> list[np.ndarray]:
     return np.split(members_of_clusters(labels), np.cumsum(np.bincount(labels))[:-1])
 
 
-class Table(Memory, block=VIEW):
+class ClusterTable(Memory, block=VIEW):
     """The statistics of all clusters of one view.
 
     Memory is ``(capacity + 2) * width`` float64 numbers, ``width`` being two, the sums and the cache, beside the
@@ -74,7 +74,7 @@ class Table(Memory, block=VIEW):
         serves clusters of rows of this table alone.
     most_rows : int
         Rows that a cluster may have, if more than there are in this table.
-    like : Table, optional
+    like : ClusterTable, optional
         A table of the same family and origin, whose parameters this one has.
     """
 
@@ -91,7 +91,7 @@ class Table(Memory, block=VIEW):
         for_sampling: bool = True,
         may_be_wide: bool = False,
         most_rows: int = 0,
-        like: "Table | None" = None,
+        like: "ClusterTable | None" = None,
     ) -> None:
         super().__init__()
         self.base_family = self.family = view.family
@@ -333,7 +333,7 @@ class Table(Memory, block=VIEW):
         self.array = array
         self._make_scratch()
 
-    def copy(self, capacity: int | None = None) -> "Table":
+    def copy(self, capacity: int | None = None) -> "ClusterTable":
         """Return a copy that shares the data and what else does not change, with more slots, or fewer."""
         other = self._sharing() if self.unit is None else self._sharing("room")
         # Memory with other slots, for one sweep, shares the rows.
@@ -346,7 +346,7 @@ class Table(Memory, block=VIEW):
             other.resize(capacity)
         return other
 
-    def sharing(self) -> "Table":
+    def sharing(self) -> "ClusterTable":
         """Return a table that shares this memory, with scratch of its own, for another thread."""
         other = self._sharing()
         other._take_scratch(self.scratch.copy())
@@ -434,17 +434,17 @@ class Table(Memory, block=VIEW):
         """Return what ``Family.shift`` subtracts from a parameter, (d,), None if nothing."""
         return self.origin if name == "mu" and self.family.shift is shift_mean else None
 
-    def for_evidence(self) -> "Table":
+    def for_evidence(self) -> "ClusterTable":
         """Return a table for log evidence of clusters of the same rows, see :meth:`take_clusters`."""
         view = View(self.base_family, self.params, self.values, self.unit, power=self.power)
-        return Table(view, self.capacity, for_sampling=False)
+        return ClusterTable(view, self.capacity, for_sampling=False)
 
-    def take_clusters(self, other: "Table", slots: np.ndarray, slots_of_rows: np.ndarray) -> None:
+    def take_clusters(self, other: "ClusterTable", slots: np.ndarray, slots_of_rows: np.ndarray) -> None:
         """Set slots 0 to K - 1 to the clusters in some slots of the table that this one was made for.
 
         Parameters
         ----------
-        other : Table
+        other : ClusterTable
         slots : (K,) int64 array
         slots_of_rows : (n,) int64 array
         """
