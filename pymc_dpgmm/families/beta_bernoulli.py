@@ -14,7 +14,7 @@ import numpy as np
 
 from pymc_dpgmm.families.beta_binomial import BetaBinomial
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
-from pymc_dpgmm.families.contract.component import Component, Drawn
+from pymc_dpgmm.families.contract.component import Component, DrawnValues
 from pymc_dpgmm.families.contract.expected import LinearExpectation
 from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.families.contract.supports import positive, refuse_where
@@ -64,7 +64,7 @@ def _log_predictive_without(p, n, s, c, x):
     return total, 0.0, 1.0
 
 
-def _predictive(params: Any, s: Any) -> Drawn:
+def _predictive(params: Any, s: Any) -> DrawnValues:
     return {"probability": (params.a + s.ones) / (params.a + params.b + s.n)}
 
 
@@ -80,12 +80,12 @@ def _check_values(params: Any, values: np.ndarray) -> None:
     )
 
 
-def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
+def _draw_rows(rng: np.random.Generator, drawn: DrawnValues, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
     probability = drawn["probability"][labels]
     return (rng.random(probability.shape) < probability).astype(np.float64)
 
 
-def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
+def _log_density(drawn: DrawnValues, values: np.ndarray) -> np.ndarray:
     return log_bernoulli(drawn, np.nan_to_num(values, nan=0.0), np.nan_to_num(1.0 - values, nan=0.0))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
-from pymc_dpgmm.families.contract.component import Component, Drawn
+from pymc_dpgmm.families.contract.component import Component, DrawnValues
 from pymc_dpgmm.families.contract.supports import refuse_where
 from pymc_dpgmm.families.shared.beta_probabilities import beta_probabilities, draw_probabilities, log_bernoulli
 from pymc_dpgmm.families.shared.counts import check_counts
@@ -21,7 +21,7 @@ from pymc_dpgmm.families.shared.gaps import missing_as_nothing, with_missing
 from pymc_dpgmm.native.special import gammaln
 
 
-def _predictive(params: Any, s: Any) -> Drawn:
+def _predictive(params: Any, s: Any) -> DrawnValues:
     a_n, b_n = params.a + s.successes, params.b + s.failures
     return {"probability": a_n / (a_n + b_n)}
 
@@ -44,15 +44,15 @@ def _represent(params: Any, values: np.ndarray) -> tuple[np.ndarray, None]:
     return np.column_stack([successes, failures, _log_coefficients(successes, failures)]), None
 
 
-def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
+def _draw_rows(rng: np.random.Generator, drawn: DrawnValues, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
     return rng.binomial(given.astype(np.int64), drawn["probability"][labels]).astype(np.float64)
 
 
-def _mean(drawn: Drawn, values: np.ndarray) -> np.ndarray:
+def _mean(drawn: DrawnValues, values: np.ndarray) -> np.ndarray:
     return np.hsplit(values, 2)[1][:, None, :] * drawn["probability"]
 
 
-def _cdf(drawn: Drawn, values: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
+def _cdf(drawn: DrawnValues, values: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
     from scipy.special import betainc
 
     trials, successes = np.hsplit(values, 2)[1][:, [j]], np.floor(points)
@@ -65,7 +65,7 @@ def _cdf(drawn: Drawn, values: np.ndarray, j: int, points: np.ndarray) -> np.nda
     return np.where(failures <= 0.0, 1.0, np.where(successes < 0.0, 0.0, found))
 
 
-def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
+def _log_density(drawn: DrawnValues, values: np.ndarray) -> np.ndarray:
     successes, trials = np.hsplit(missing_as_nothing(values), 2)
     failures = trials - successes
     return log_bernoulli(drawn, successes, failures) + _log_coefficients(successes, failures)[:, None]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
-from pymc_dpgmm.families.contract.component import Component, Drawn
+from pymc_dpgmm.families.contract.component import Component, DrawnValues
 from pymc_dpgmm.families.contract.supports import refuse_where
 from pymc_dpgmm.families.shared.beta_probabilities import beta_probabilities, draw_probabilities, log_bernoulli
 from pymc_dpgmm.families.shared.counts import check_counts, draw_counts
@@ -22,7 +22,7 @@ from pymc_dpgmm.families.shared.gaps import missing_as_nothing, with_missing
 from pymc_dpgmm.native.special import gammaln, log_risings
 
 
-def _predictive(params: Any, s: Any) -> Drawn:
+def _predictive(params: Any, s: Any) -> DrawnValues:
     # The mean of the odds (1 - p) / p is (b + V) / (a + U - 1), and infinite where a + U is at most 1.
     a_n, b_n = np.maximum(params.a + s.successes - 1.0, 0.0), params.b + s.failures
     return {"probability": a_n / (a_n + b_n)}
@@ -46,19 +46,19 @@ def _represent(params: Any, values: np.ndarray) -> tuple[np.ndarray, None]:
     return np.column_stack([size, counts, _log_coefficients(counts, size)]), None
 
 
-def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
+def _draw_rows(rng: np.random.Generator, drawn: DrawnValues, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
     p = drawn["probability"][labels]
     # A negative binomial count is Poisson with a gamma mean.
     odds = (1.0 - p) / np.maximum(p, np.finfo(np.float64).tiny)
     return draw_counts(rng, rng.gamma(given) * odds)
 
 
-def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
+def _log_density(drawn: DrawnValues, values: np.ndarray) -> np.ndarray:
     counts, size = np.hsplit(missing_as_nothing(values), 2)
     return log_bernoulli(drawn, size, counts) + _log_coefficients(counts, size)[:, None]
 
 
-def _cdf(drawn: Drawn, values: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
+def _cdf(drawn: DrawnValues, values: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
     from scipy.special import betainc
 
     size, counts = np.hsplit(values, 2)[1][:, [j]], np.floor(points)
@@ -69,7 +69,7 @@ def _cdf(drawn: Drawn, values: np.ndarray, j: int, points: np.ndarray) -> np.nda
     return np.where(counts[:, None, :] < 0.0, 0.0, found)
 
 
-def _mean(drawn: Drawn, values: np.ndarray) -> np.ndarray:
+def _mean(drawn: DrawnValues, values: np.ndarray) -> np.ndarray:
     size, p = np.hsplit(values, 2)[1], drawn["probability"]
     with np.errstate(divide="ignore"):
         return size[:, None, :] * ((1.0 - p) / p)

@@ -10,7 +10,7 @@ from pymc_dpgmm.families.contract.base_measure import BaseMeasure
 from pymc_dpgmm.families.default_base import default_family
 from pymc_dpgmm.families.dirichlet_categorical import DirichletCategorical
 from pymc_dpgmm.families.gamma_poisson import GammaPoisson
-from pymc_dpgmm.tables.checks import is_sparse, listed
+from pymc_dpgmm.tables.checks import listed
 from pymc_dpgmm.tables.kinds import as_numbers
 from pymc_dpgmm.tables.reading import read_table
 from pymc_dpgmm.tables.table import CATEGORIES, NUMBERS, Table
@@ -86,7 +86,7 @@ def default_views(observed: Any) -> dict[str, tuple[list[Any], type[BaseMeasure]
 def has_views(table: Table) -> bool:
     """Tell whether a mixture without ``base=`` makes views of a table: where its columns have names."""
     has_names = table.columns is not None and not table.is_vector
-    return has_names and table.variable is None and not is_sparse(table.values)
+    return has_names and table.variable is None and not table.is_sparse
 
 
 def _columns_of_views(table: Table) -> dict[str, list[Any]]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure, Coded
-from pymc_dpgmm.families.contract.component import Component, Drawn, draw_dirichlet, if_present
+from pymc_dpgmm.families.contract.component import Component, DrawnValues, draw_dirichlet, if_present
 from pymc_dpgmm.families.contract.expected import LinearExpectation
 from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.families.contract.supports import positive, real, refuse_where
@@ -87,11 +87,11 @@ def _tabulate(params: Any, n: int) -> dict[str, Any]:
     return {"norms": sums_of_logs(params.a.sum(axis=1), n)}
 
 
-def _gradient(params: Any, s: Any) -> Drawn:
+def _gradient(params: Any, s: Any) -> DrawnValues:
     return _gradient_given(params, s, s.n)
 
 
-def _gradient_given(params: Any, s: Any, entries: np.ndarray) -> Drawn:
+def _gradient_given(params: Any, s: Any, entries: np.ndarray) -> DrawnValues:
     """Gradient of the log evidence given numbers of entries per cluster and column: (K, d) or (K, 1)."""
     totals = params.a.sum(axis=1)
     common = -digamma_rises(totals, entries)
@@ -129,14 +129,14 @@ def _check_values(params: Any, values: np.ndarray) -> None:
         )
 
 
-def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
+def _draw(rng: np.random.Generator, params: Any, s: Any) -> DrawnValues:
     probability = np.zeros_like(s.counts)
     for j, n_levels in enumerate(params.levels.astype(int)):
         probability[:, j, :n_levels] = draw_dirichlet(rng, params.a[j, :n_levels] + s.counts[:, j, :n_levels])
     return {"probability": probability}
 
 
-def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
+def _draw_rows(rng: np.random.Generator, drawn: DrawnValues, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
     below = np.cumsum(drawn["probability"], axis=2)[labels]
     # The last cumulative sum is 1 up to rounding, so u is scaled by it. Levels beyond those of a column have
     # probability 0.
@@ -144,7 +144,7 @@ def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given
     return np.sum(below <= u[:, :, None], axis=2).astype(np.float64)
 
 
-def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
+def _log_density(drawn: DrawnValues, values: np.ndarray) -> np.ndarray:
     log_p = np.log(np.maximum(drawn["probability"], np.finfo(np.float64).tiny))
     total = np.zeros((len(values), len(log_p)))
     for j, x in enumerate(values.T):

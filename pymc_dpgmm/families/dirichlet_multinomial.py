@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
-from pymc_dpgmm.families.contract.component import Component, Drawn, draw_dirichlet
+from pymc_dpgmm.families.contract.component import Component, DrawnValues, draw_dirichlet
 from pymc_dpgmm.families.contract.expected import LinearExpectation
 from pymc_dpgmm.families.contract.family import Family, Ragged
 from pymc_dpgmm.families.contract.supports import positive
@@ -74,12 +74,12 @@ def _log_row(p, s, x, removed):
     return log_sum + math.log(product)
 
 
-def _gradient(params: Any, s: Any) -> Drawn:
+def _gradient(params: Any, s: Any) -> DrawnValues:
     common = np.sum(digamma_rises(params.a.sum(), s.total))
     return {"a": np.sum(digamma_rises(params.a, s.counts), axis=0) - common}
 
 
-def _predictive(params: Any, s: Any) -> Drawn:
+def _predictive(params: Any, s: Any) -> DrawnValues:
     a_n = params.a + s.counts
     return {"probability": a_n / a_n.sum(axis=1, keepdims=True)}
 
@@ -111,11 +111,11 @@ def _represent(params: Any, values: Any) -> tuple[Ragged, None]:
     return as_ragged(counts, np.column_stack([counts.sum(axis=1), _log_coefficients(counts)])), None
 
 
-def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
+def _draw_rows(rng: np.random.Generator, drawn: DrawnValues, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
     return rng.multinomial(given[:, 0].astype(np.int64), drawn["probability"][labels]).astype(np.float64)
 
 
-def _log_density(drawn: Drawn, values: Any) -> np.ndarray:
+def _log_density(drawn: DrawnValues, values: Any) -> np.ndarray:
     from scipy.sparse import csr_array
 
     counts = csr_array(_counts(values))

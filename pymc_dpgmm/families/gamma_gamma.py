@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
-from pymc_dpgmm.families.contract.component import Component, Drawn
+from pymc_dpgmm.families.contract.component import Component, DrawnValues
 from pymc_dpgmm.families.contract.supports import refuse_where
 from pymc_dpgmm.families.shared.gamma_rates import (
     cdf_of_exposures,
@@ -49,20 +49,20 @@ def _represent(params: Any, values: np.ndarray) -> tuple[np.ndarray, None]:
     return np.column_stack([shape, numbers, _log_norms(numbers, shape)]), None
 
 
-def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
+def _log_density(drawn: DrawnValues, values: np.ndarray) -> np.ndarray:
     numbers, shape = np.hsplit(missing_as_nothing(values), 2)
     return log_densities_of_events(drawn, shape, numbers) + _log_norms(numbers, shape)[:, None]
 
 
-def _mean(drawn: Drawn, values: np.ndarray) -> np.ndarray:
+def _mean(drawn: DrawnValues, values: np.ndarray) -> np.ndarray:
     return mean_exposures(drawn, np.hsplit(values, 2)[1])
 
 
-def _cdf(drawn: Drawn, values: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
+def _cdf(drawn: DrawnValues, values: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
     return cdf_of_exposures(drawn, np.hsplit(values, 2)[1], j, points)
 
 
-def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
+def _draw_rows(rng: np.random.Generator, drawn: DrawnValues, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
     return np.maximum(draw_exposures(rng, drawn, labels, given), _SMALLEST)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
-from pymc_dpgmm.families.contract.component import Component, Drawn
+from pymc_dpgmm.families.contract.component import Component, DrawnValues
 from pymc_dpgmm.families.contract.supports import refuse_where
 from pymc_dpgmm.families.shared.counts import check_counts, draw_counts
 from pymc_dpgmm.families.shared.gamma_rates import draw_rates, gamma_rates, log_densities_of_events
@@ -37,12 +37,12 @@ def _represent(params: Any, values: np.ndarray) -> tuple[np.ndarray, None]:
     return np.column_stack([values, _constants(*np.hsplit(values, 2))]), None
 
 
-def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
+def _log_density(drawn: DrawnValues, values: np.ndarray) -> np.ndarray:
     counts, exposure = np.hsplit(missing_as_nothing(values), 2)
     return log_densities_of_events(drawn, counts, exposure) + _constants(counts, exposure)[:, None]
 
 
-def _cdf(drawn: Drawn, values: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
+def _cdf(drawn: DrawnValues, values: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
     from scipy.special import pdtr
 
     counts, mean = np.floor(points)[:, None, :], np.hsplit(values, 2)[1][:, [j]] * drawn["rate"][:, j]

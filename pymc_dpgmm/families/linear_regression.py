@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
-from pymc_dpgmm.families.contract.component import Component, Drawn, draw_gammas, normal_cdf
+from pymc_dpgmm.families.contract.component import Component, DrawnValues, draw_gammas, normal_cdf
 from pymc_dpgmm.families.contract.expected import LinearExpectation, as_packed, expected_log_variance
 from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.families.contract.supports import positive, positive_definite, real
@@ -177,7 +177,7 @@ def _posterior(params: Any, s: Any) -> tuple[np.ndarray, ...]:
     return root, inverse, mean, params.a + 0.5 * s.n[:, 0], params.b + 0.5 * np.maximum(squares, 0.0)
 
 
-def _predictive(params: Any, s: Any) -> Drawn:
+def _predictive(params: Any, s: Any) -> DrawnValues:
     _, _, mean, a_n, b_n = _posterior(params, s)
     return {"coefficients": mean, "variance": b_n / a_n}
 
@@ -194,7 +194,7 @@ def _expected(params: Any, s: Any) -> LinearExpectation:
     )
 
 
-def _gradient(params: Any, s: Any) -> Drawn:
+def _gradient(params: Any, s: Any) -> DrawnValues:
     # b_n is a minimum over the coefficients attained at mu_n: in mu and Lambda only the explicit dependence of
     # (m - mu)' Lambda (m - mu) / 2 counts (envelope theorem).
     _, inverse, mean, a_n, b_n = _posterior(params, s)
@@ -222,7 +222,7 @@ def _represent(params: Any, values: np.ndarray, origin: np.ndarray | None = None
     return rows, origin
 
 
-def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
+def _draw(rng: np.random.Generator, params: Any, s: Any) -> DrawnValues:
     root, _, mean, a_n, b_n = _posterior(params, s)
     variance = b_n / draw_gammas(rng, a_n)
     noise = np.sqrt(variance)[:, None] * rng.standard_normal(mean.shape)
@@ -230,17 +230,17 @@ def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
     return {"coefficients": coefficients, "variance": variance}
 
 
-def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
+def _draw_rows(rng: np.random.Generator, drawn: DrawnValues, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
     noise = np.sqrt(drawn["variance"])[labels] * rng.standard_normal(len(labels))
     return (np.sum(given * drawn["coefficients"][labels], axis=1) + noise)[:, None]
 
 
-def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
+def _log_density(drawn: DrawnValues, values: np.ndarray) -> np.ndarray:
     residual, variance = values[:, :1] - values[:, 1:] @ drawn["coefficients"].T, drawn["variance"]
     return -0.5 * (residual**2 / variance + np.log(2.0 * math.pi * variance))
 
 
-def _normal_rows(drawn: Drawn, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _normal_rows(drawn: DrawnValues, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     means = drawn["coefficients"] @ values[:, 1:].T
     return means[:, :, None], 1.0 / np.sqrt(drawn["variance"])[:, None]
 

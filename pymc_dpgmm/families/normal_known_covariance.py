@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
-from pymc_dpgmm.families.contract.component import Component, Drawn, normal_cdf, restore_mean
+from pymc_dpgmm.families.contract.component import Component, DrawnValues, normal_cdf, restore_mean
 from pymc_dpgmm.families.contract.defaults import column_means, column_variances
 from pymc_dpgmm.families.contract.expected import LinearExpectation, as_packed
 from pymc_dpgmm.families.contract.family import Family
@@ -87,7 +87,7 @@ def _posterior(params: Any, s: Any) -> tuple[np.ndarray, np.ndarray]:
     return np.einsum("kij,kj->ki", covariance, prior @ params.mu + s.weighted), covariance
 
 
-def _gradient(params: Any, s: Any) -> Drawn:
+def _gradient(params: Any, s: Any) -> DrawnValues:
     # Of log p(rows) in the parameters of p(m): the expectation of the gradient of log p(m) given the rows.
     mean, covariance = _posterior(params, s)
     prior, offset = np.linalg.inv(params.covariance_of_means), mean - params.mu
@@ -106,7 +106,7 @@ def _expected(params: Any, s: Any) -> LinearExpectation:
     return LinearExpectation(np.zeros(len(mean)), factors)
 
 
-def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
+def _draw(rng: np.random.Generator, params: Any, s: Any) -> DrawnValues:
     mean, covariance = _posterior(params, s)
     noise = rng.standard_normal(mean.shape)
     return {"mean": mean + np.einsum("kij,kj->ki", np.linalg.cholesky(covariance), noise)}
@@ -123,13 +123,13 @@ def _n_columns(width: int) -> int:
     return (math.isqrt(1 + 4 * width) - 1) // 2
 
 
-def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
+def _draw_rows(rng: np.random.Generator, drawn: DrawnValues, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
     d = drawn["mean"].shape[1]
     factor = np.linalg.cholesky(given.reshape(-1, d, d))
     return drawn["mean"][labels] + np.einsum("nij,nj->ni", factor, rng.standard_normal((len(labels), d)))
 
 
-def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
+def _log_density(drawn: DrawnValues, values: np.ndarray) -> np.ndarray:
     rows, covariance = _split(values)
     total = np.zeros((len(rows), len(drawn["mean"])))
     for own, known, _ in patterns_of(np.isnan(rows)):
@@ -143,7 +143,7 @@ def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
 
 
 def _conditional(
-    drawn: Drawn, values: np.ndarray
+    drawn: DrawnValues, values: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
     """Yield rows with the same gaps, these columns, and the means (m, K, u) and covariances (m, K, u, u) there.
 
@@ -163,14 +163,14 @@ def _conditional(
         yield own, unknown, means, whole[..., unknown[:, None], unknown] - slopes @ across.swapaxes(-1, -2)
 
 
-def _mean(drawn: Drawn, values: np.ndarray) -> np.ndarray:
+def _mean(drawn: DrawnValues, values: np.ndarray) -> np.ndarray:
     found = np.repeat(drawn["mean"][None], len(values), axis=0)
     for own, unknown, means, _ in _conditional(drawn, values):
         found[own[:, None], :, unknown] = means.swapaxes(1, 2)
     return found
 
 
-def _cdf(drawn: Drawn, values: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
+def _cdf(drawn: DrawnValues, values: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
     deviation = np.ones((len(values), len(drawn["mean"])))
     for own, unknown, _, covariance in _conditional(drawn, values):
         if j in unknown:
@@ -179,7 +179,9 @@ def _cdf(drawn: Drawn, values: np.ndarray, j: int, points: np.ndarray) -> np.nda
     return normal_cdf(points, _mean(drawn, values)[:, :, j], deviation)
 
 
-def _draw_unknown(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, values: np.ndarray) -> np.ndarray:
+def _draw_unknown(
+    rng: np.random.Generator, drawn: DrawnValues, labels: np.ndarray, values: np.ndarray
+) -> np.ndarray:
     found = np.array(_split(values)[0])
     for own, unknown, means, covariance in _conditional(drawn, values):
         each, of = np.arange(len(own)), labels[own]

@@ -21,7 +21,13 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
-from pymc_dpgmm.families.contract.component import Component, Drawn, if_present, normal_cdf, restore_mean
+from pymc_dpgmm.families.contract.component import (
+    Component,
+    DrawnValues,
+    if_present,
+    normal_cdf,
+    restore_mean,
+)
 from pymc_dpgmm.families.contract.defaults import column_means, column_variances
 from pymc_dpgmm.families.contract.expected import LinearExpectation
 from pymc_dpgmm.families.contract.family import Family
@@ -85,7 +91,7 @@ def _posterior(params: Any, s: Any) -> tuple[np.ndarray, np.ndarray]:
     return (params.mu / params.tau2 + s.weighted) / precision, precision
 
 
-def _gradient(params: Any, s: Any) -> Drawn:
+def _gradient(params: Any, s: Any) -> DrawnValues:
     # The derivatives of the log density above, in which W (mean - mu) is the weighted sum less W mu.
     growth = 1.0 + params.tau2 * s.precision
     residual = (s.weighted - params.mu * s.precision) / growth
@@ -106,22 +112,22 @@ def _expected(params: Any, s: Any) -> LinearExpectation:
     return LinearExpectation(np.zeros(len(s.n)), factors)
 
 
-def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
+def _draw(rng: np.random.Generator, params: Any, s: Any) -> DrawnValues:
     mean, precision = _posterior(params, s)
     return {"mean": mean + rng.standard_normal(mean.shape) / np.sqrt(precision)}
 
 
-def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
+def _draw_rows(rng: np.random.Generator, drawn: DrawnValues, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
     mean = drawn["mean"][labels]
     return mean + np.sqrt(given) * rng.standard_normal(mean.shape)
 
 
-def _cdf(drawn: Drawn, values: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
+def _cdf(drawn: DrawnValues, values: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
     deviation = np.sqrt(np.hsplit(values, 2)[1][:, [j]])
     return normal_cdf(points, drawn["mean"][None, :, j], deviation)
 
 
-def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
+def _log_density(drawn: DrawnValues, values: np.ndarray) -> np.ndarray:
     rows, variances = np.hsplit(values, 2)
     total = np.zeros((len(values), len(drawn["mean"])))
     for x, variance, mean in zip(rows.T, variances.T[:, :, None], drawn["mean"].T, strict=True):

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
-from pymc_dpgmm.families.contract.component import Drawn
+from pymc_dpgmm.families.contract.component import DrawnValues
 from pymc_dpgmm.families.contract.expected import Quadratic
 from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.families.contract.supports import positive, positive_definite, real
@@ -125,7 +125,7 @@ def _posterior(params: Any, s: Any) -> tuple[np.ndarray, np.ndarray]:
     return kappa_n, params.mu + s.n / kappa_n * (s.mean - params.mu)
 
 
-def _gradient(params: Any, s: Any) -> Drawn:
+def _gradient(params: Any, s: Any) -> DrawnValues:
     root, d = _root(params), len(params.mu)
     precision = root.T @ root
     n, kappa_n = s.n[:, 0], params.kappa + s.n[:, 0]
@@ -147,7 +147,7 @@ def _data_gradient(params: Any, s: Any, rows: np.ndarray, labels: np.ndarray) ->
     return -(rows - mean[labels]) @ (root.T @ root)
 
 
-def _predictive(params: Any, s: Any) -> Drawn:
+def _predictive(params: Any, s: Any) -> DrawnValues:
     kappa_n, mean = _posterior(params, s)
     factor = np.sqrt(1.0 + 1.0 / kappa_n)[:, :, None] * np.linalg.cholesky(params.covariance)
     return {"mean": mean, "factor": factor, "degrees": np.full(len(mean), math.inf)}
@@ -161,7 +161,7 @@ def _expected(params: Any, s: Any) -> Quadratic:
     return Quadratic(constant, mean, np.broadcast_to(upper, (len(mean), *upper.shape)))
 
 
-def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
+def _draw(rng: np.random.Generator, params: Any, s: Any) -> DrawnValues:
     kappa_n, mean = _posterior(params, s)
     factor, root = np.linalg.cholesky(params.covariance), _root(params)
     noise = rng.standard_normal(mean.shape) / np.sqrt(kappa_n)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
-from pymc_dpgmm.families.contract.component import Drawn, draw_gammas, normal_component
+from pymc_dpgmm.families.contract.component import DrawnValues, draw_gammas, normal_component
 from pymc_dpgmm.families.contract.defaults import column_means, column_variances
 from pymc_dpgmm.families.contract.expected import Quadratic, expected_log_variance
 from pymc_dpgmm.families.contract.family import Family
@@ -149,7 +149,7 @@ def _posterior(params: Any, s: Any) -> tuple[np.ndarray, ...]:
     return kappa_n, means, params.a + 0.5 * len(params.mu) * s.n[:, 0], b_n, about
 
 
-def _gradient(params: Any, s: Any) -> Drawn:
+def _gradient(params: Any, s: Any) -> DrawnValues:
     kappa_n, means, a_n, b_n, about = _posterior(params, s)
     precisions = (a_n / b_n)[:, None] / params.scale**2
     by_column = gradient_in_means(params, kappa_n, means, precisions)
@@ -165,13 +165,15 @@ def _data_gradient(params: Any, s: Any, rows: np.ndarray, labels: np.ndarray) ->
     return -(a_n / b_n)[labels][:, None] * (rows - means[labels]) / params.scale**2
 
 
-def _predictive(params: Any, s: Any) -> Drawn:
+def _predictive(params: Any, s: Any) -> DrawnValues:
     kappa_n, means, a_n, b_n, _ = _posterior(params, s)
     spread = (b_n / a_n)[:, None] * (1.0 + 1.0 / kappa_n) * params.scale**2
     return {"mean": means, "variance": spread, "degrees": 2.0 * a_n}
 
 
-def _draw_unknown(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, values: np.ndarray) -> np.ndarray:
+def _draw_unknown(
+    rng: np.random.Generator, drawn: DrawnValues, labels: np.ndarray, values: np.ndarray
+) -> np.ndarray:
     # A multivariate t: known columns tell of the variance that all columns share.
     mean, deviation = drawn["mean"][labels], np.sqrt(drawn["variance"])[labels]
     squared = np.nansum(((values - mean) / deviation) ** 2, axis=1)
@@ -188,7 +190,7 @@ def _expected(params: Any, s: Any) -> Quadratic:
     return Quadratic(-0.5 * d * shared - np.log(params.scale).sum(), means, root)
 
 
-def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
+def _draw(rng: np.random.Generator, params: Any, s: Any) -> DrawnValues:
     kappa_n, means, a_n, b_n, _ = _posterior(params, s)
     return draw_columns(rng, kappa_n, means, (b_n / draw_gammas(rng, a_n))[:, None] * params.scale**2)
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
-from pymc_dpgmm.families.contract.component import Component, Drawn, if_present
+from pymc_dpgmm.families.contract.component import Component, DrawnValues, if_present
 from pymc_dpgmm.families.contract.expected import LinearExpectation
 from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.families.contract.supports import positive, real, refuse_where
@@ -85,7 +85,7 @@ def _posterior(params: Any, s: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     return length, cosine / divisor, sine / divisor
 
 
-def _gradient(params: Any, s: Any) -> Drawn:
+def _gradient(params: Any, s: Any) -> DrawnValues:
     length, cosine, sine = _posterior(params, s)
     c, kappa = params.concentration, params.kappa
     of_rows, of_prior, of_row = _mean_resultant(c * length), _mean_resultant(c * kappa), _mean_resultant(c)
@@ -107,13 +107,13 @@ def _expected(params: Any, s: Any) -> LinearExpectation:
     )
 
 
-def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
+def _draw(rng: np.random.Generator, params: Any, s: Any) -> DrawnValues:
     length, cosine, sine = _posterior(params, s)
     direction = rng.vonmises(np.arctan2(sine, cosine), params.concentration * length)
     return {"direction": direction, "concentration": np.broadcast_to(params.concentration, direction.shape)}
 
 
-def _predictive(params: Any, s: Any) -> Drawn:
+def _predictive(params: Any, s: Any) -> DrawnValues:
     # The expected unit vector of a row: that of a row given m, times the length of the expected unit vector of m.
     length, cosine, sine = _posterior(params, s)
     return {
@@ -123,16 +123,16 @@ def _predictive(params: Any, s: Any) -> Drawn:
     }
 
 
-def _mean(drawn: Drawn, values: np.ndarray) -> np.ndarray:
+def _mean(drawn: DrawnValues, values: np.ndarray) -> np.ndarray:
     length = _mean_resultant(drawn["concentration"]) * drawn.get("length", 1.0)
     return (length * np.exp(1j * drawn["direction"]))[None]
 
 
-def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
+def _draw_rows(rng: np.random.Generator, drawn: DrawnValues, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
     return rng.vonmises(drawn["direction"][labels], drawn["concentration"][labels])
 
 
-def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
+def _log_density(drawn: DrawnValues, values: np.ndarray) -> np.ndarray:
     total = np.zeros((len(values), len(drawn["direction"])))
     for x, direction, c in zip(values.T, drawn["direction"].T, drawn["concentration"].T, strict=True):
         log_norm = math.log(2.0 * math.pi) + log_i0(c)

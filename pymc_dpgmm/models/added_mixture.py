@@ -20,7 +20,7 @@ from pymc_dpgmm.integration.variables.grouped_labels import NamedGroups, numbere
 from pymc_dpgmm.integration.variables.lengths import note_lengths
 from pymc_dpgmm.integration.variables.models import unchanged_on_error
 from pymc_dpgmm.integration.variables.named_rows import coords_of, named_by_coords, note_rows
-from pymc_dpgmm.integration.variables.observed import Observed, check_observed
+from pymc_dpgmm.integration.variables.observed import check_observed
 from pymc_dpgmm.integration.variables.partition_arguments import start_of_rows
 from pymc_dpgmm.integration.variables.records import amend_record
 from pymc_dpgmm.models.arguments import MixtureArguments
@@ -34,7 +34,7 @@ from pymc_dpgmm.models.dims import (
 )
 from pymc_dpgmm.models.learnt_base import learnt_base, with_scatter
 from pymc_dpgmm.native.compiled import logger
-from pymc_dpgmm.tables.checks import check_units, is_chunked, is_sparse, is_variable, listed
+from pymc_dpgmm.tables.checks import check_units, is_chunked, is_variable, listed
 from pymc_dpgmm.tables.doubtful import warn_of_repeated, warn_of_shared_columns
 from pymc_dpgmm.tables.names import as_text, coordinates
 from pymc_dpgmm.tables.reading import factorized, read_table
@@ -85,7 +85,7 @@ class _View:
         self.name, self.rows = name, rows
         self.impute, self.offset = arguments["impute"], arguments["offset"]
         self.power = 1.0 if arguments["power"] is None else arguments["power"]
-        self.checked: Observed | None = None
+        self.table: Table | None = None
         self.base, self._learns = base, False
         # Names of columns of the data that are not in the mixture, by position.
         self.left_out: dict[int, Any] = {}
@@ -114,20 +114,20 @@ class _View:
         if base is None:
             base = default(table)
         base = self.base = base.in_order({"d": table.columns_of_matrix})
-        self.checked = check_observed(table, base)
+        self.table = check_observed(table, base)
         learns = is_class or (is_made and default is default_base)
         self._learns = learns and base.family.scale is not None
 
     def learn(self, column_dim: str | None) -> None:
         """Put variables of the model in place of the scale of a base measure that was made from the data."""
         if self._learns:
-            assert self.checked is not None
-            self.base = learnt_base(self.name, self.base, self.checked.values, column_dim)
+            assert self.table is not None
+            self.base = learnt_base(self.name, self.base, self.table.values, column_dim)
 
     def n_rows(self, shape: tuple[int, ...]) -> Any:
         """Return the number of rows: a variable if the data is pm.Data, whose length may change."""
-        if self.checked is not None and isinstance(self.checked.data, SharedVariable):
-            return self.checked.data.shape[0]
+        if self.table is not None and self.table.variable is not None:
+            return self.table.variable.shape[0]
         return shape[0]
 
 
@@ -166,7 +166,7 @@ def add_mixture(request: Request) -> Any:
         table = None if table is None else named_by_coords(model, table, dims)
         rows = RowNames("observed", coords=coords_of(model, dims))
         view = _View(name, request.base, table, arguments, rows, request.default)
-        if view.checked is None:
+        if view.table is None:
             shape = shape_of_dims(model, dims) if shape is None else shape
             if shape is None:
                 raise ValueError(
@@ -180,9 +180,9 @@ def add_mixture(request: Request) -> Any:
             assert table is not None
             if shape is not None and tuple(np.atleast_1d(shape)) != table.values.shape:
                 raise ValueError(f"shape is {shape}, but observed has shape {table.values.shape}")
-            shape = view.checked.values.shape
-            dims = dims_without(model, name, view.checked.table, dims) if view.left_out else dims
-            dims = named_dims(model, name, name, view.checked, dims)
+            shape = view.table.values.shape
+            dims = dims_without(model, name, view.table, dims) if view.left_out else dims
+            dims = named_dims(model, name, name, view.table, dims)
         dims = (dims,) if isinstance(dims, str) else dims
         check_dims(model, dims, shape)
         labels = _add_labels(model, request, [(view, shape)], dims and dims[:1])
@@ -226,7 +226,7 @@ def _add_views(model: pm.Model, request: Request) -> dict[str, Any]:
             raise ValueError(
                 "impute=True needs a view of Gaussian data: missing entries of others cannot be drawn"
             )
-    shapes = {key: view.checked.values.shape for key, view in views.items() if view.checked is not None}
+    shapes = {key: view.table.values.shape for key, view in views.items() if view.table is not None}
     # If some view has units, the views have different rows, and each has its own dimension.
     in_common = name if all(view.unit is None for view in views.values()) else None
     named = {key: _view_dims(model, in_common or view.name, view, dims) for key, view in views.items()}
@@ -293,8 +293,9 @@ def _add_labels(
     for view, _ in views:
         if view.unit is None and names is None:
             rows = view.rows
-        elif view.unit is None and view.checked is not None:
-            view.checked = view.checked.in_row_order(rows.order(f"observed of {view.name}", view.rows.names))
+        elif view.unit is None and view.table is not None:
+            at = rows.order(f"observed of {view.name}", view.rows.names)
+            view.table = view.table.in_row_order(at, None)
             view.rows = rows
     entries = {key: rows.entries(key, request.arguments[key]) for key in ("known_labels", "must_link")}
     entries |= {key: rows.entries(key, own, _IN_ORDER) for key, own in request.of_rows.items() if own is not None}
@@ -310,17 +311,17 @@ def _add_labels(
         if not isinstance(group, NamedGroups):
             group = rows.entries("group", group, _IN_GROUPS)
             for view, _ in views:
-                warn_of_repeated(None if view.checked is None else view.checked.table, "group", group)
+                warn_of_repeated(view.table, "group", group)
             group = numbered_groups(group, next(iter(numbers.values())))
         labels = request.prior(name, groups=group, dims=row_dims, **entries)
     note_rows(labels, rows)
     if request.group is not None:
         note_lengths(labels, {"group": group.codes})
     if len(views) > 1:
-        of_rows = [(view.name, view.checked) for view, _ in views if view.unit is None]
+        of_rows = [(view.name, view.table) for view, _ in views if view.unit is None]
         note_lengths(
             labels,
-            {f"observed of {view}": checked.in_model for view, checked in of_rows if checked is not None},
+            {f"observed of {view}": table.in_model for view, table in of_rows if table is not None},
         )
     pm.Deterministic(f"{request.name}_n_clusters", partition_sizes(labels).shape[0])
     return labels
@@ -407,9 +408,9 @@ def _naming(view: str) -> Iterator[None]:
 
 def _view_dims(model: pm.Model, named_after: str, view: _View, rows: str | None) -> Any:
     """Return the dims of one view, of its rows and columns."""
-    assert view.checked is not None
-    named = named_dims(model, named_after, view.name, view.checked, None)
-    if rows is None or view.checked.values.ndim == 1:
+    assert view.table is not None
+    named = named_dims(model, named_after, view.name, view.table, None)
+    if rows is None or view.table.values.ndim == 1:
         return (rows,) if rows else named
     # PyMC cannot name only some of the dims.
     return (rows, *named[1:]) if named else None
@@ -418,7 +419,7 @@ def _view_dims(model: pm.Model, named_after: str, view: _View, rows: str | None)
 def _add_view(model: pm.Model, view: _View, labels: Any, shape: tuple[int, ...], dims: Any) -> Any:
     named = None
     view.learn(dims[1] if dims and len(dims) > 1 else None)
-    if view.checked is not None and is_sparse(view.checked.values):
+    if view.table is not None and view.table.is_sparse:
         # The value is a table of the non-zeros, with other dimensions than the rows and columns.
         named, dims = dims, None
     if view.unit is not None:
@@ -428,7 +429,7 @@ def _add_view(model: pm.Model, view: _View, labels: Any, shape: tuple[int, ...],
         view.name,
         labels,
         view.base,
-        observed=view.checked,
+        observed=view.table,
         shape=shape,
         dims=dims,
         offset=view.offset,
@@ -439,7 +440,7 @@ def _add_view(model: pm.Model, view: _View, labels: Any, shape: tuple[int, ...],
         amend_record(model, view.name, {"places": view.places})
     if view.left_out:
         amend_record(model, view.name, {"left_out": [[j, as_text(name)] for j, name in view.left_out.items()]})
-    if view.checked is None and dims is not None and len(dims) > 1:
+    if view.table is None and dims is not None and len(dims) > 1:
         # Nothing else tells the names of latent columns.
         named = dims
     if named is not None and named[1] in model.coords and model.coords[named[1]] is not None:

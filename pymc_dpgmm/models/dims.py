@@ -3,10 +3,8 @@
 from typing import Any
 
 import pymc as pm
-from pytensor.compile.sharedvalue import SharedVariable
 
 from pymc_dpgmm.integration.variables.models import value_of
-from pymc_dpgmm.integration.variables.observed import Observed
 from pymc_dpgmm.tables.names import coordinates
 from pymc_dpgmm.tables.table import Table
 
@@ -47,13 +45,12 @@ def own_dims(model: pm.Model, table: Table | None, dims: Any) -> Any:
     return dims
 
 
-def named_dims(model: pm.Model, rows: str, columns: str, checked: Observed, dims: Any) -> Any:
+def named_dims(model: pm.Model, rows: str, columns: str, table: Table, dims: Any) -> Any:
     """Return the dims of the data. Without ``dims``, add coords with the names of its rows and columns."""
     if dims is not None:
         return dims
-    if isinstance(checked.data, SharedVariable):
-        return dims_of_data(model, checked.table) or None
-    table = checked.table
+    if table.variable is not None:
+        return dims_of_data(model, table) or None
     if table.is_vector:
         if table.rows is None:
             return None

@@ -358,7 +358,7 @@ class NamedView(ViewDraws):
         TypeError, ValueError
             If they have other types or categories than the data.
         """
-        if is_sparse(table.values):
+        if table.is_sparse:
             return table.values
         base = BASE_MEASURES[self.family.name]
         if not base.takes_categories:

@@ -247,6 +247,15 @@ class ProcessDraws(MixtureDraws):
             "them, and dp.sample_new_rows(..., model=model) draws those of new rows"
         )
 
+    def _refuse(self, what: str, **arguments: Any) -> None:
+        """Raise ValueError for arguments that say something of columns of data, which parameters have none of."""
+        for argument, value in arguments.items():
+            if value is not None:
+                raise ValueError(
+                    f"{what} takes {argument}= for mixtures of rows with columns, and {self.name} are parameters "
+                    "under a dp.DirichletProcess: leave it out"
+                )
+
     def refuse_known(self) -> None:
         """Raise NotImplementedError: densities of observations have no known entries."""
         raise NotImplementedError(
@@ -287,6 +296,7 @@ class ProcessDraws(MixtureDraws):
 
     def new_rows(self, n_rows: int, given: Any, units: Any, random_seed: Any) -> xr.Dataset:
         """Return parameters of new rows."""
+        self._refuse("dp.sample_new_rows", given=given)
         process, rng = self._process("sample_new_rows"), np.random.default_rng(random_seed)
         n_draws = self.numbers.n_draws
         clusters = np.empty((n_draws, n_rows), dtype=np.int64)
@@ -407,6 +417,7 @@ class ProcessDraws(MixtureDraws):
         self, x: Any, columns: Any, given: Mapping[str, Any] | None, probability: float, random_seed: Any
     ) -> xr.Dataset:
         """Return the posterior predictive density of a new row's observation."""
+        self._refuse("dp.density", columns=columns, given=given)
         process, rng = self._process("the density"), np.random.default_rng(random_seed)
         observed = [rv for rv in process.process.dependents if rv in process.model.observed_RVs]
         if len(process.process.dependents) != 1 or len(observed) != 1:

@@ -24,7 +24,7 @@ from pymc_dpgmm.native.special import gammaincinv
 from pymc_dpgmm.partitions.hidden_states import OPENS, transition_counts
 from pymc_dpgmm.partitions.priors import GibbsType
 from pymc_dpgmm.partitions.segments import Sequences
-from pymc_dpgmm.posterior.arrays.mixtures import Numbers, constant
+from pymc_dpgmm.posterior.arrays.mixtures import ValuesByDraw, constant
 from pymc_dpgmm.posterior.arrays.partitions import shared_rows
 from pymc_dpgmm.posterior.arrays.seats import GibbsSeats, GroupedSeats, HiddenSeats, SegmentSeats
 from pymc_dpgmm.posterior.draws import DrawnLabels, with_chains_and_draws
@@ -55,7 +55,7 @@ class Source:
         self._drawn = drawn
         self._model = model
 
-    def variable(self, name: str, what: str = "") -> Numbers:
+    def variable(self, name: str, what: str = "") -> ValuesByDraw:
         """Return the values of a named variable.
 
         Raises
@@ -73,7 +73,7 @@ class Source:
             chosen = self._drawn.at_draws(stored.to_dataset(name=name))[name]
             of_draws = chosen.transpose("chain", "draw", ...).to_numpy()
             values = of_draws.reshape(-1, *of_draws.shape[2:])
-            return Numbers(values.__getitem__, False)
+            return ValuesByDraw(values.__getitem__, False)
         if what:
             raise ValueError(f"idata has no {name}, which is needed: {what}")
         draws = [str(v) for v in self._idata["posterior"].dataset] if "posterior" in self._idata.children else []
@@ -84,7 +84,7 @@ class Source:
 
     def find(
         self, what: str, where: Mapping[str, Any] | None, expression: Callable[[pm.Model], Any] | None = None
-    ) -> Numbers:
+    ) -> ValuesByDraw:
         """Return the values that a record refers to; ``expression`` returns the expression for them in a model."""
         if where is None:
             if self._model is None or expression is None:
@@ -99,14 +99,14 @@ class Source:
 
     def parameters(
         self, name: str, where: Mapping[str, Any], expression: Callable[[str], Any] = lambda field: None
-    ) -> dict[str, Numbers]:
+    ) -> dict[str, ValuesByDraw]:
         """Return the values of the parameters of a mixture or prior, by their names; see :meth:`find`."""
         return {
             field: self.find(f"{field} of {name}", of_field, expression(field))
             for field, of_field in where.items()
         }
 
-    def _product(self, parts: Sequence[Mapping[str, Any]]) -> Numbers:
+    def _product(self, parts: Sequence[Mapping[str, Any]]) -> ValuesByDraw:
         """Return the product of linear functions of variables."""
         factors = [
             (
@@ -117,14 +117,14 @@ class Source:
             )
             for part in parts
         ]
-        return Numbers(
+        return ValuesByDraw(
             lambda s: math.prod(
                 (shift + slope * values.at(s)) ** power for values, shift, slope, power in factors
             ),
             False,
         )
 
-    def _evaluated(self, model: pm.Model, expression: Any) -> Numbers:
+    def _evaluated(self, model: pm.Model, expression: Any) -> ValuesByDraw:
         random = model.basic_RVs
         needed = [v for v in ancestors([expression], blockers=random) if v in random]
         inputs = {v: v.type(v.name) for v in needed}
@@ -134,7 +134,7 @@ class Source:
         (replaced,) = clone_replace([expression], inputs | data)
         function = pm.compile(list(inputs.values()), replaced, on_unused_input="ignore")
         arguments = [self.variable(v.name) for v in needed]
-        return Numbers(lambda s: function(*(a.at(s) for a in arguments)), not needed)
+        return ValuesByDraw(lambda s: function(*(a.at(s) for a in arguments)), not needed)
 
 
 def record_of(records: Mapping[str, dict[str, Any]], name: str) -> dict[str, Any]:

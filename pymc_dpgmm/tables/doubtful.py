@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.tables.checks import is_sparse, is_variable, listed
+from pymc_dpgmm.tables.checks import is_variable, listed
 from pymc_dpgmm.tables.table import Table
 
 # Fewer rows than this may have consecutive numbers by chance.
@@ -18,7 +18,7 @@ _LEAST_REPEATED, _SHARE_REPEATED, _SHARE_OF_OTHERS = 5, 0.05, 0.5
 
 def warn_of_doubtful_numbers(table: Table) -> None:
     """Warn about columns that the default base takes as real numbers, but that look like something else."""
-    if is_sparse(table.values) or is_variable(table.variable):
+    if table.is_sparse or is_variable(table.variable):
         return
     # These may be a sample of the rows of a chunked array.
     n_rows = table.n_rows if table.variable is None else table.variable.shape[0]
@@ -64,7 +64,7 @@ def warn_of_doubtful_numbers(table: Table) -> None:
 
 def warn_of_repeated(table: Table | None, what: str, entries: Any) -> None:
     """Warn about a column of the data that repeats another argument, such as ``unit``."""
-    if table is None or entries is None or is_variable(entries) or is_sparse(table.values):
+    if table is None or entries is None or is_variable(entries) or table.is_sparse:
         return
     columns = table.values.reshape(table.n_rows, -1)
     for j, levels in enumerate(table.levels):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pymc_dpgmm.tables.checks import listed
+from pymc_dpgmm.tables.checks import is_sparse, listed
 from pymc_dpgmm.tables.names import is_one_name
 
 # Kinds of columns that hold numbers, and kinds that hold categories.
@@ -41,6 +41,8 @@ class Table:
         The ``pm.Data`` whose current value these numbers are, or the chunked array of which they are a sample.
     dims : tuple of str, optional
         Names of the dimensions of an object of xarray.
+    is_checked : bool
+        Whether the values are known to be the data of a base measure, and are as it takes them.
     """
 
     what: str
@@ -51,6 +53,17 @@ class Table:
     columns: tuple[Any, ...] | None = None
     variable: Any = None
     dims: tuple[str, ...] | None = None
+    is_checked: bool = False
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the values are a sparse matrix."""
+        return is_sparse(self.values)
+
+    @property
+    def in_model(self) -> Any:
+        """The data with one entry per row as in a model: the ``pm.Data``, or else the values."""
+        return self.values if self.variable is None else self.variable
 
     @property
     def is_vector(self) -> bool:

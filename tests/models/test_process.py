@@ -950,6 +950,20 @@ def test_density_is_refused_where_rows_have_covariates():
         dp.membership(idata, "theta", [1.0])
 
 
+@pytest.mark.interpreted
+def test_parameters_have_no_columns_and_nothing_given():
+    with pm.Model() as model:
+        theta = dp.DirichletProcess("theta", 1.0, pm.Normal.dist(0.0, 2.0), shape=6)
+        pm.Normal("y", theta, 1.0, observed=np.arange(6.0))
+    idata = run(model, 20, tune=20)
+    with pytest.raises(ValueError, match="columns= for mixtures of rows"):
+        dp.density(idata, "theta", [1.0], columns=["b"], model=model)
+    with pytest.raises(ValueError, match="given= for mixtures of rows"):
+        dp.density(idata, "theta", [1.0], given={"exposure": [2.0]}, model=model)
+    with pytest.raises(ValueError, match="given= for mixtures of rows"):
+        dp.sample_new_rows(idata, "theta", 2, given={"exposure": [2.0, 1.0]}, model=model)
+
+
 # What is refused, in words.
 
 

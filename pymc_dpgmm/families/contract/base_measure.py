@@ -12,7 +12,7 @@ import numpy as np
 
 from pymc_dpgmm.families.contract.defaults import warn_of_scales
 from pymc_dpgmm.families.contract.family import Family
-from pymc_dpgmm.tables.checks import is_sparse, is_variable, refuse_dims, stacked, without_dims
+from pymc_dpgmm.tables.checks import is_variable, refuse_dims, stacked, without_dims
 from pymc_dpgmm.tables.kinds import as_numbers, check_finite
 from pymc_dpgmm.tables.reading import columns_as_frame, names_of_axes, read_table
 from pymc_dpgmm.tables.rows import RowNames, order_of_columns
@@ -215,7 +215,7 @@ class BaseMeasure:
             raise ValueError(f"{cls.family.name} has no default parameters; give them all")
         cls.check_given(given)
         table = read_table(data, "data")
-        if is_sparse(table.values):
+        if table.is_sparse:
             if not cls.family.takes_sparse:
                 raise TypeError(
                     f"data is sparse, which {cls.family.name} does not take; use .toarray(), or "

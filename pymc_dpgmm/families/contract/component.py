@@ -10,10 +10,10 @@ import numpy as np
 from pymc_dpgmm.native.arithmetic import LEAST_GAMMA
 
 # Drawn parameters of clusters by name; the first axis is that of the clusters.
-Drawn = dict[str, np.ndarray]
+DrawnValues = dict[str, np.ndarray]
 
 
-def _as_drawn(drawn: Drawn, origin: Any) -> Drawn:
+def _as_drawn(drawn: DrawnValues, origin: Any) -> DrawnValues:
     return drawn
 
 
@@ -76,22 +76,22 @@ class Component:
     """
 
     axes: dict[str, str]
-    draw: Callable[[np.random.Generator, Any, Any], Drawn]
-    draw_rows: Callable[[np.random.Generator, Drawn, np.ndarray, np.ndarray], np.ndarray]
-    log_density: Callable[[Drawn, Any], np.ndarray]
-    quadratic: Callable[[Drawn], tuple[np.ndarray, np.ndarray]] | None = None
+    draw: Callable[[np.random.Generator, Any, Any], DrawnValues]
+    draw_rows: Callable[[np.random.Generator, DrawnValues, np.ndarray, np.ndarray], np.ndarray]
+    log_density: Callable[[DrawnValues, Any], np.ndarray]
+    quadratic: Callable[[DrawnValues], tuple[np.ndarray, np.ndarray]] | None = None
     is_discrete: bool = False
     bounds: tuple[float, float] = (-math.inf, math.inf)
     is_circular: bool = False
     directions: tuple[str, ...] = ()
-    restore: Callable[[Drawn, Any], Drawn] = _as_drawn
-    given_columns: Callable[[Drawn, np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None
-    mean: Callable[[Drawn, np.ndarray], np.ndarray] | None = None
-    draw_unknown: Callable[[np.random.Generator, Drawn, np.ndarray, np.ndarray], np.ndarray] | None = None
-    cdf: Callable[[Drawn, np.ndarray, int, np.ndarray], np.ndarray] | None = None
+    restore: Callable[[DrawnValues, Any], DrawnValues] = _as_drawn
+    given_columns: Callable[[DrawnValues, np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None
+    mean: Callable[[DrawnValues, np.ndarray], np.ndarray] | None = None
+    draw_unknown: Callable[[np.random.Generator, DrawnValues, np.ndarray, np.ndarray], np.ndarray] | None = None
+    cdf: Callable[[DrawnValues, np.ndarray, int, np.ndarray], np.ndarray] | None = None
 
     @property
-    def normal_rows(self) -> Callable[[Drawn, np.ndarray], tuple[np.ndarray, np.ndarray]] | None:
+    def normal_rows(self) -> Callable[[DrawnValues, np.ndarray], tuple[np.ndarray, np.ndarray]] | None:
         """``(drawn, values) -> (mean, root)`` where rows of a cluster are normal, otherwise None.
 
         Means are (K, n, d), or (K, 1, d) where they are the same for all rows; roots are those of ``quadratic``.
@@ -100,14 +100,14 @@ class Component:
         if self.given_columns is not None or quadratic is None:
             return self.given_columns
 
-        def without_columns(drawn: Drawn, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        def without_columns(drawn: DrawnValues, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             mean, root = quadratic(drawn)
             return mean[:, None, :], root
 
         return without_columns
 
 
-def restore_mean(drawn: Drawn, origin: np.ndarray) -> Drawn:
+def restore_mean(drawn: DrawnValues, origin: np.ndarray) -> DrawnValues:
     """Return drawn parameters whose ``mean`` is not relative to ``origin`` any more."""
     return drawn | {"mean": drawn["mean"] + origin}
 
@@ -118,12 +118,12 @@ def if_present(x: np.ndarray, terms: np.ndarray) -> np.ndarray:
     return np.where(missing[:, None], 0.0, terms) if missing.any() else terms
 
 
-def _draw_normal_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: Any) -> np.ndarray:
+def _draw_normal_rows(rng: np.random.Generator, drawn: DrawnValues, labels: np.ndarray, given: Any) -> np.ndarray:
     mean, deviation = drawn["mean"][labels], np.sqrt(drawn["variance"])[labels]
     return mean + deviation * rng.standard_normal(mean.shape)
 
 
-def _log_normal_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
+def _log_normal_density(drawn: DrawnValues, values: np.ndarray) -> np.ndarray:
     total = np.zeros((len(values), len(drawn["mean"])))
     for x, mean, variance in zip(values.T, drawn["mean"].T, drawn["variance"].T, strict=True):
         total += if_present(
@@ -140,11 +140,11 @@ def normal_cdf(points: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> n
     return found
 
 
-def _cdf_of_column(drawn: Drawn, values: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
+def _cdf_of_column(drawn: DrawnValues, values: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
     return normal_cdf(points, drawn["mean"][None, :, j], np.sqrt(drawn["variance"])[None, :, j])
 
 
-def normal_component(draw: Callable[[np.random.Generator, Any, Any], Drawn]) -> Component:
+def normal_component(draw: Callable[[np.random.Generator, Any, Any], DrawnValues]) -> Component:
     """Return the component of rows with independent normal columns.
 
     ``draw`` is that of the component, and gives ``mean`` and ``variance``: (K, d) each.

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.families.contract.component import Drawn
+from pymc_dpgmm.families.contract.component import DrawnValues
 from pymc_dpgmm.families.contract.expected import LinearExpectation
 from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.families.contract.supports import positive
@@ -47,7 +47,7 @@ def _log_predictive(p, n, s, c, x):
     return total, 0.0, 1.0
 
 
-def gradient(params: Any, successes: np.ndarray, failures: np.ndarray) -> Drawn:
+def gradient(params: Any, successes: np.ndarray, failures: np.ndarray) -> DrawnValues:
     """Gradient of the log evidence in a and b, summed over clusters with these successes and failures, (K, d)."""
     common = digamma_rises(params.a + params.b, successes + failures)
     return {
@@ -63,12 +63,12 @@ def _expected(params: Any, s: Any) -> LinearExpectation:
     return LinearExpectation(np.zeros(len(s.n)), factors | {"constant": np.ones(len(s.n))})
 
 
-def draw_probabilities(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
+def draw_probabilities(rng: np.random.Generator, params: Any, s: Any) -> DrawnValues:
     """Draw the probabilities of clusters given their rows."""
     return {"probability": rng.beta(params.a + s.successes, params.b + s.failures)}
 
 
-def log_bernoulli(drawn: Drawn, successes: np.ndarray, failures: np.ndarray) -> np.ndarray:
+def log_bernoulli(drawn: DrawnValues, successes: np.ndarray, failures: np.ndarray) -> np.ndarray:
     """Log densities (n, K) of rows of successes and failures, without the binomial coefficients."""
     # Draws of p can round to 0 or 1. Without a lower bound, a count of 0 times log 0 would be NaN.
     smallest, p = np.finfo(np.float64).tiny, drawn["probability"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.families.contract.component import Drawn
+from pymc_dpgmm.families.contract.component import DrawnValues
 from pymc_dpgmm.native.compiled import inlined
 from pymc_dpgmm.native.special import digamma_rises, log_rising, log_risings
 
@@ -22,7 +22,7 @@ def log_gamma_ratio(a, b, more, b_n):
     return log_rising(a, more) + a * math.log(b / b_n) - more * math.log(b_n)
 
 
-def gradient_in_gamma(params: Any, a_n: np.ndarray, b_n: np.ndarray) -> Drawn:
+def gradient_in_gamma(params: Any, a_n: np.ndarray, b_n: np.ndarray) -> DrawnValues:
     """Gradient of the sum over clusters of such logs in a and b, on which a_n and b_n depend by adding to them."""
     return {
         "a": np.add.reduce(digamma_rises(params.a, a_n - params.a) + np.log(params.b / b_n)),

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.families.contract.component import Drawn
+from pymc_dpgmm.families.contract.component import DrawnValues
 from pymc_dpgmm.families.contract.expected import LinearExpectation
 from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.families.contract.supports import positive
@@ -65,24 +65,26 @@ def _expected(params: Any, s: Any) -> LinearExpectation:
     return LinearExpectation(np.zeros(len(s.n)), factors | {"constant": np.ones(len(s.n))})
 
 
-def draw_rates(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
+def draw_rates(rng: np.random.Generator, params: Any, s: Any) -> DrawnValues:
     """Draw the rates of clusters given their rows."""
     return {"rate": rng.gamma(params.a + s.events, 1.0 / (params.b + s.exposure))}
 
 
-def log_densities_of_events(drawn: Drawn, events: np.ndarray, exposure: np.ndarray) -> np.ndarray:
+def log_densities_of_events(drawn: DrawnValues, events: np.ndarray, exposure: np.ndarray) -> np.ndarray:
     """Return log densities of rows, without log c: (n, K)."""
     # Draws of a rate can round to 0. Without a lower bound, no events times log 0 would be NaN.
     rate = np.maximum(drawn["rate"], np.finfo(np.float64).tiny)
     return events @ np.log(rate).T - exposure @ rate.T
 
 
-def draw_exposures(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, events: np.ndarray) -> np.ndarray:
+def draw_exposures(
+    rng: np.random.Generator, drawn: DrawnValues, labels: np.ndarray, events: np.ndarray
+) -> np.ndarray:
     """Draw exposures up to so many events, (n, d) each, in the clusters ``labels``."""
     return rng.gamma(events) / np.maximum(drawn["rate"][labels], np.finfo(np.float64).tiny)
 
 
-def cdf_of_exposures(drawn: Drawn, events: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
+def cdf_of_exposures(drawn: DrawnValues, events: np.ndarray, j: int, points: np.ndarray) -> np.ndarray:
     """Return the probability (n, K, g) in each cluster that exposures up to so many events are at most points."""
     from scipy.special import gammainc
 
@@ -91,13 +93,13 @@ def cdf_of_exposures(drawn: Drawn, events: np.ndarray, j: int, points: np.ndarra
     return found
 
 
-def mean_exposures(drawn: Drawn, events: np.ndarray) -> np.ndarray:
+def mean_exposures(drawn: DrawnValues, events: np.ndarray) -> np.ndarray:
     """Return their means in each cluster: (n, K, d)."""
     with np.errstate(divide="ignore"):
         return events[:, None, :] / drawn["rate"]
 
 
-def rate_at_mean_of_inverse(params: Any, s: Any) -> Drawn:
+def rate_at_mean_of_inverse(params: Any, s: Any) -> DrawnValues:
     """Return the rates at which 1 / rate is its mean given the rows.
 
     That mean is (b + V) / (a + U - 1), and infinite where a + U is at most 1.

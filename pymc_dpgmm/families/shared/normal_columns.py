@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.families.contract.component import Drawn, draw_gammas, normal_component
+from pymc_dpgmm.families.contract.component import DrawnValues, draw_gammas, normal_component
 from pymc_dpgmm.families.contract.defaults import column_means, column_variances
 from pymc_dpgmm.families.contract.expected import Quadratic, expected_log_variance
 from pymc_dpgmm.families.contract.family import Family
@@ -72,7 +72,7 @@ def posterior_means(params: Any, n: np.ndarray, s: Any) -> tuple[np.ndarray, ...
     return kappa_n, params.mu + n / kappa_n * offset, s.squares + params.kappa * n / kappa_n * offset**2
 
 
-def gradient_in_means(params: Any, kappa_n: np.ndarray, means: np.ndarray, precisions: np.ndarray) -> Drawn:
+def gradient_in_means(params: Any, kappa_n: np.ndarray, means: np.ndarray, precisions: np.ndarray) -> DrawnValues:
     """Gradient of the log evidence in mu and kappa, by column, given the precisions of entries: a_n / b_n."""
     # b_n is a minimum over m attained at mu_n, so that in mu and kappa only the explicit dependence of
     # kappa (m - mu)^2 / 2 counts (envelope theorem).
@@ -83,7 +83,9 @@ def gradient_in_means(params: Any, kappa_n: np.ndarray, means: np.ndarray, preci
     }
 
 
-def draw_columns(rng: np.random.Generator, kappa_n: np.ndarray, means: np.ndarray, variance: np.ndarray) -> Drawn:
+def draw_columns(
+    rng: np.random.Generator, kappa_n: np.ndarray, means: np.ndarray, variance: np.ndarray
+) -> DrawnValues:
     """Draw the means of clusters, given mu_n and variances: (K, d) each."""
     deviation = np.sqrt(variance / kappa_n)
     return {"mean": means + deviation * rng.standard_normal(variance.shape), "variance": variance}
@@ -126,7 +128,7 @@ def _add_up_gradient(n_clusters, d, n_entries, params, entries, means, squares, 
         gradient[j], gradient[d + j], gradient[2 * d + j], gradient[3 * d + j] = in_mu, in_kappa, in_a, in_b
 
 
-def _gradient(params: Any, s: Any) -> Drawn:
+def _gradient(params: Any, s: Any) -> DrawnValues:
     n_clusters, d = s.mean.shape
     entries, gradient = _entries(s), np.empty((4, d))
     arrays = np.array(params), *map(np.ascontiguousarray, (entries, s.mean, s.squares)), gradient
@@ -142,12 +144,12 @@ def _data_gradient(params: Any, s: Any, rows: np.ndarray, labels: np.ndarray) ->
     return gradient
 
 
-def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
+def _draw(rng: np.random.Generator, params: Any, s: Any) -> DrawnValues:
     kappa_n, means, a_n, b_n = _posterior(params, s)
     return draw_columns(rng, kappa_n, means, b_n / draw_gammas(rng, a_n))
 
 
-def _predictive(params: Any, s: Any) -> Drawn:
+def _predictive(params: Any, s: Any) -> DrawnValues:
     kappa_n, means, a_n, b_n = _posterior(params, s)
     return {"mean": means, "variance": b_n * (1.0 + 1.0 / kappa_n) / a_n}
 

@@ -10,7 +10,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_dpgmm.integration.continuous.density import JointDensity, ModelPart
 from pymc_dpgmm.integration.continuous.normal_clusters import CLUSTERS_OF_FAMILIES
-from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared
+from pymc_dpgmm.integration.steps.targets import KeptState, LabelsTarget
 from pymc_dpgmm.native.compiled import CFunction, logger
 from pymc_dpgmm.sampler.hamiltonian import no_u_turn, normal_clusters
 from pymc_dpgmm.sampler.hamiltonian.adaptation import AdaptedScales, Directions, StepSize, stretched
@@ -379,7 +379,7 @@ class ContinuousMove:
         self,
         rng: np.random.Generator,
         point: dict[str, np.ndarray],
-        prepared: list[Prepared],
+        prepared: list[KeptState],
         learnt: Learnt,
         tuning: bool,
     ) -> Told | None:

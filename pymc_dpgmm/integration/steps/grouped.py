@@ -8,9 +8,9 @@ from pytensor.graph.basic import Variable
 
 from pymc_dpgmm.integration.steps.points import PointFunction
 from pymc_dpgmm.integration.steps.targets import (
+    KeptState,
     LabelsTarget,
     MixtureTarget,
-    Prepared,
     n_labels,
     same_rows,
 )
@@ -86,8 +86,8 @@ class GroupedTarget(LabelsTarget):
         return finite_dirichlet(float(np.mean(concentrations)), float(other))
 
     def state(
-        self, point: dict[str, np.ndarray], prior: GibbsType | None, prepared: Prepared | None
-    ) -> Prepared | None:
+        self, point: dict[str, np.ndarray], prior: GibbsType | None, prepared: KeptState | None
+    ) -> KeptState | None:
         """Return the state at a point, with the groups of rows; see :meth:`LabelsTarget.state`."""
         current = super().state(point, prior, prepared)
         if current is not None and current.state.groups is not self.groups:
@@ -143,7 +143,9 @@ class TopicsTarget:
         (alpha,) = self._alpha(point)
         return alpha if np.all((alpha > 0.0) & np.isfinite(alpha)) else None
 
-    def state(self, point: dict[str, np.ndarray], prior: np.ndarray, prepared: Prepared | None) -> Prepared | None:
+    def state(
+        self, point: dict[str, np.ndarray], prior: np.ndarray, prepared: KeptState | None
+    ) -> KeptState | None:
         """Return the state at a point: the prepared one unless its inputs have changed."""
         labels = point[self.name]
         view = self._words.view(point, len(labels))
@@ -160,7 +162,7 @@ class TopicsTarget:
             if labels.min() < 0 or labels.max() >= len(prior):
                 raise ValueError(f"{self.name} must lie in 0..{len(prior) - 1}, the names of the topics")
             words = view.values[:, 0].astype(np.int64)
-            return Prepared(labels, [view], TopicState(words, self.groups, labels.astype(np.int64), prior, eta))
+            return KeptState(labels, [view], TopicState(words, self.groups, labels.astype(np.int64), prior, eta))
         if not np.array_equal(eta, prepared.state.words.eta):
             prepared.state.set_eta(eta)
         return prepared
@@ -178,7 +180,7 @@ class TopicsTarget:
     def leave(self, point: dict[str, np.ndarray], state: TopicState) -> None:
         """Do nothing: only the labels are drawn."""
 
-    def sizes(self, point: dict[str, np.ndarray], prepared: Prepared | None) -> np.ndarray:
+    def sizes(self, point: dict[str, np.ndarray], prepared: KeptState | None) -> np.ndarray:
         """Return the numbers of tokens of the topics that have tokens."""
         if prepared is not None:
             return prepared.state.cluster_sizes

@@ -15,7 +15,7 @@ from pymc_dpgmm.integration.steps.dependents import DependentsAt
 from pymc_dpgmm.integration.steps.ordered_rows import OrderedRowsStep, OrderedRowsTarget
 from pymc_dpgmm.integration.steps.points import PointFunction
 from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, of_partition
-from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared
+from pymc_dpgmm.integration.steps.targets import KeptState, LabelsTarget
 from pymc_dpgmm.integration.variables.hidden_labels import is_hidden, is_hidden_openers
 from pymc_dpgmm.integration.variables.models import dependents
 from pymc_dpgmm.partitions.hidden_states import count_hidden, log_hidden
@@ -80,7 +80,7 @@ class HiddenStatesTarget(OrderedRowsTarget):
         inside = 0.0 < alpha < math.inf and 0.0 < gamma < math.inf and 0.0 <= kappa < math.inf
         return (alpha, gamma, kappa) if inside else None
 
-    def state(self, point: dict[str, np.ndarray], prior: Any, prepared: Prepared | None) -> Prepared | None:
+    def state(self, point: dict[str, np.ndarray], prior: Any, prepared: KeptState | None) -> KeptState | None:
         """Return the state at a point: see :meth:`LabelsTarget.state`. Sums of columns serve any rows."""
         found = super().state(point, prior, prepared)
         if found is not None and found is not prepared and any(table.is_wide for table in found.state.tables):

@@ -29,7 +29,7 @@ from pymc_dpgmm.integration.steps.latent_rows import KnownOfRows, LatentRows, la
 from pymc_dpgmm.integration.steps.partition_step import PartitionStep
 from pymc_dpgmm.integration.steps.scale_trials import scale_trials
 from pymc_dpgmm.integration.steps.statistics import OF_CHAINS_ALONE, OF_PARTITIONS, MoveStatistics, of_partition
-from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared, is_labels
+from pymc_dpgmm.integration.steps.targets import KeptState, LabelsTarget, is_labels
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
 from pymc_dpgmm.native.compiled import compiling
 from pymc_dpgmm.sampler.amounts import ROWS_TOO_MANY_TO_RECOMBINE, SWEEPS_ALONE, SWEEPS_BESIDE_OTHERS
@@ -39,7 +39,7 @@ from pymc_dpgmm.sampler.tuning.corrected import CorrectedSchedule
 from pymc_dpgmm.sampler.tuning.exchange import Exchange
 from pymc_dpgmm.sampler.tuning.levels import Levels
 from pymc_dpgmm.sampler.tuning.preparation import begin, finish, functions_of
-from pymc_dpgmm.sampler.tuning.schedule import Drawn, LabelsSchedule, Options, Schedule, no_tally
+from pymc_dpgmm.sampler.tuning.schedule import DrawReport, LabelsSchedule, Options, Schedule, no_tally
 from pymc_dpgmm.sampler.tuning.topic_schedule import TopicSchedule
 
 
@@ -173,7 +173,7 @@ class LabelsStep(PartitionStep):
         targets = [_target_of(model, value) for value in self.vars]
         self._of_moves = MoveStatistics()
         # What is reported where labels stay, since the rest of the model has density zero.
-        self._nothing = Drawn(0, -np.inf, no_tally(), False)
+        self._nothing = DrawReport(0, -np.inf, no_tally(), False)
         of_tuning = {"searching": np.bool_, "restarted": np.bool_, **dict.fromkeys(OF_CHAINS_ALONE, np.float64)}
         statistics = OF_PARTITIONS | of_tuning | self._of_moves.dtypes
         self.latent, places = _latent_rows_of(model, targets, rows, compile_kwargs)
@@ -228,7 +228,7 @@ class LabelsStep(PartitionStep):
         self.options = options
         is_alone = set(model.value_vars) == set(self.vars)
         self.sweeps = SWEEPS_ALONE if is_alone else SWEEPS_BESIDE_OTHERS
-        self.prepared: list[Prepared | None] = [None] * len(self.targets)
+        self.prepared: list[KeptState | None] = [None] * len(self.targets)
         self.schedules = self._new_schedules(0)
 
     def prepare(self, point: Mapping[str, np.ndarray]) -> None:

@@ -11,7 +11,7 @@ from pytensor.graph.basic import Variable
 from pymc_dpgmm.integration.continuous.rows import can_move
 from pymc_dpgmm.integration.process_density.impossible_rows import refuse_impossible_rows
 from pymc_dpgmm.integration.process_density.latent_density import LatentDensity, row_terms_of
-from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared, is_labels
+from pymc_dpgmm.integration.steps.targets import KeptState, LabelsTarget, is_labels
 from pymc_dpgmm.integration.variables import (
     CollapsedMixtureRV,
     PartitionRV,
@@ -141,10 +141,10 @@ class LatentRows:
         rng: np.random.Generator,
         point: dict[str, np.ndarray],
         target: LabelsTarget,
-        prepared: Prepared,
+        prepared: KeptState,
         known: "KnownOfRows",
         tuning: bool,
-    ) -> tuple[Prepared, float]:
+    ) -> tuple[KeptState, float]:
         """Draw the rows and, where they may change, their labels; return also the share of accepted proposals."""
         state, d = prepared.state, self._density.d
         present = np.asarray(point[self.name])

@@ -88,7 +88,8 @@ class DPMixtureStep(LabelsStep):
     gibbs : dict, optional
         ``n_scans`` per sweep, as in :class:`CollapsedGibbs`, except that 0 is allowed.
     split_merge : dict, optional
-        ``sequential``, ``random`` and ``search`` per sweep, as in :class:`SplitMerge`.
+        ``sequential``, ``random``, ``carving`` and ``reallocation`` per sweep, and ``search``, as in
+        :class:`SplitMerge`.
     leader_sweeps : int, >= 0, optional
         Sweeps that draw all labels at once given weights and parameters of the clusters, before every scan, which
         is then one of a part of the rows. By default 1 for 20,000 rows or more, and 0 for fewer. :doc:`/moves` has
@@ -367,7 +368,8 @@ class SplitMerge(LabelsStep):
         Whether tuning begins with a search that divides and merges clusters without leaving the posterior
         invariant. The kept draws are exact either way.
     **others : int, >= 0
-        Numbers of moves of kinds that another package has added, by their names.
+        Numbers of moves of other kinds by their names: ``carving`` and ``reallocation``, which tuning decides by
+        default, and those that another package has added.
 
     Raises
     ------

@@ -16,7 +16,7 @@ from pymc_dpgmm.integration.internals.pymc_internals import (
 from pymc_dpgmm.integration.steps.hyperparameters import governing
 from pymc_dpgmm.integration.steps.partition_step import PartitionStep
 from pymc_dpgmm.integration.steps.prior_slices import PriorSlices
-from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared
+from pymc_dpgmm.integration.steps.targets import KeptState, LabelsTarget
 from pymc_dpgmm.native.compiled import compiling
 
 
@@ -99,7 +99,7 @@ class OrderedRowsStep(PartitionStep):
             values = [model.rvs_to_values[own] for own in by_governed[rv] if own in given]
             self._slices.append(PriorSlices(model, target.numbers, values, compile_kwargs) if values else None)
         self._watch([target.dependents for target in targets if target.dependents is not None])
-        self.prepared: list[Prepared | None] = [None] * len(self.targets)
+        self.prepared: list[KeptState | None] = [None] * len(self.targets)
         self.widths: dict[str, np.ndarray] = {}
 
     @classmethod

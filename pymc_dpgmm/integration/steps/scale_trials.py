@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pymc_dpgmm.integration.steps.learnt_scales import LearntScaleDraw
-from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared
+from pymc_dpgmm.integration.steps.targets import KeptState, LabelsTarget
 from pymc_dpgmm.sampler.amounts import DIVISIONS_TO_CHOOSE_FROM, LARGEST_CHANCE, ROUNDS_OF_SCALE_TRIAL
 from pymc_dpgmm.sampler.many_rows import many_rows
 from pymc_dpgmm.sampler.state.state import State
@@ -33,8 +33,8 @@ class ScaleTrial:
         self._target, self._position, self._n_targets, self._drawn = target, position, n_targets, drawn
 
     def tried(
-        self, rng: np.random.Generator, point: dict[str, np.ndarray], prepared: Prepared
-    ) -> tuple[dict[str, np.ndarray], Prepared] | None:
+        self, rng: np.random.Generator, point: dict[str, np.ndarray], prepared: KeptState
+    ) -> tuple[dict[str, np.ndarray], KeptState] | None:
         """Return a point with another partition and scale, and what is prepared for it, if it is more probable.
 
         Parameters
@@ -42,7 +42,7 @@ class ScaleTrial:
         rng : numpy.random.Generator
         point : dict
             Not changed.
-        prepared : Prepared
+        prepared : KeptState
             Of the labels in the point.
         """
         target, prior = self._target, self._target.prior(point)

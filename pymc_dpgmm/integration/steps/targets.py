@@ -36,7 +36,7 @@ from pymc_dpgmm.sampler.state.marginal import same_values
 from pymc_dpgmm.sampler.state.state import State
 
 
-class Prepared(NamedTuple):
+class KeptState(NamedTuple):
     """The state of one partition that a step keeps between draws, and the labels and views it was made from."""
 
     labels: np.ndarray
@@ -269,8 +269,8 @@ class LabelsTarget:
         return self._prior.at(point, len(point[self.name]))
 
     def state(
-        self, point: dict[str, np.ndarray], prior: GibbsType | None, prepared: Prepared | None
-    ) -> Prepared | None:
+        self, point: dict[str, np.ndarray], prior: GibbsType | None, prepared: KeptState | None
+    ) -> KeptState | None:
         """Return the state at a point: the prepared one unless its inputs have changed.
 
         It is a state of rows or, with constraints, of blocks of rows. Returns None if the parameters of the base
@@ -302,7 +302,7 @@ class LabelsTarget:
             if have_shapes and prepared.state.replace_rows(values, params):
                 return prepared._replace(views=views)
         labels_of_blocks = labels if self._blocks is None else canonical_labels(labels)[0][self._blocks.first]
-        return Prepared(labels, views, State(views, labels_of_blocks))
+        return KeptState(labels, views, State(views, labels_of_blocks))
 
     def _support(self, views: Sequence[View]) -> bool:
         """Tell whether the parameters of the base measures are inside their support; discounts always are."""
@@ -319,9 +319,9 @@ class LabelsTarget:
         self,
         rng: np.random.Generator,
         point: dict[str, np.ndarray],
-        prepared: Prepared,
+        prepared: KeptState,
         imputed: Sequence[str],
-    ) -> Prepared:
+    ) -> KeptState:
         """Draw the missing entries of the named variables with the rows' clusters, and set them in a point."""
         if not any(mixture.missing is not None and mixture.missing.name in imputed for mixture in self.mixtures):
             return prepared
@@ -346,7 +346,7 @@ class LabelsTarget:
                 table.values = completed
                 view = view._replace(values=completed)
             views.append(view)
-        return Prepared(self.labels_of(prepared.state), views, prepared.state)
+        return KeptState(self.labels_of(prepared.state), views, prepared.state)
 
     def enter(self, rng: np.random.Generator, point: dict[str, np.ndarray], state: State, laws: Any) -> None:
         """Prepare a state for a draw that is no search."""
@@ -364,13 +364,13 @@ class LabelsTarget:
         """Tell whether concentrations were drawn with the labels of a state."""
         return True
 
-    def sizes(self, point: dict[str, np.ndarray], prepared: Prepared | None) -> np.ndarray:
+    def sizes(self, point: dict[str, np.ndarray], prepared: KeptState | None) -> np.ndarray:
         """Return the sizes of the clusters at a point, in any order."""
         if prepared is None or self._blocks is not None:
             return cluster_sizes(point[self.name])
         return prepared.state.cluster_sizes
 
-    def with_drawn_rows(self, point: dict[str, np.ndarray], prepared: Prepared, v: int, name: str) -> Prepared:
+    def with_drawn_rows(self, point: dict[str, np.ndarray], prepared: KeptState, v: int, name: str) -> KeptState:
         """Return a state that has the rows of a view that are in a point under a name, with its inputs.
 
         The table of the view has them already, but for what rounding in the point has changed.

@@ -23,7 +23,7 @@ from pymc_dpgmm.integration.variables.lengths import note_lengths
 from pymc_dpgmm.integration.variables.missing_entries import MissingEntries
 from pymc_dpgmm.integration.variables.models import unchanged_on_error
 from pymc_dpgmm.integration.variables.named_rows import named_by_coords, rows_of
-from pymc_dpgmm.integration.variables.observed import Observed, check_observed, count_missing
+from pymc_dpgmm.integration.variables.observed import check_observed, count_missing, registered
 from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV, LabelsRV, MarginalLikelihoodOp
 from pymc_dpgmm.integration.variables.partition_operations import PartitionRV
 from pymc_dpgmm.integration.variables.records import add_record, amend_record, product, stored
@@ -33,6 +33,7 @@ from pymc_dpgmm.tables.checks import is_sparse, is_variable, stacked, without_di
 from pymc_dpgmm.tables.names import as_plain, as_text
 from pymc_dpgmm.tables.reading import read_table
 from pymc_dpgmm.tables.rows import RowNames
+from pymc_dpgmm.tables.table import Table
 
 
 class CollapsedMixtureRV(LabelsMixtureRV):
@@ -221,35 +222,33 @@ class CollapsedMixture(pm.Distribution):
             if isinstance(shape, int | np.integer):
                 shape = (int(shape),)
             rows = rows_of(model, labels, kwargs.get("dims"))
-            checked, columns = None, None
+            table, columns = None, None
             if observed is not None:
-                if not isinstance(observed, Observed):
-                    table = read_table(observed)
+                table = read_table(observed)
+                if not table.is_checked:
                     of_data = model.named_vars_to_dims.get(getattr(table.variable, "name", None))
                     table = named_by_coords(model, table, kwargs.get("dims") or of_data)
-                    observed = rows.arrange(table)
+                    table = rows.arrange(table)
                     base = base.in_order({"d": table.columns_of_matrix})
-                checked = check_observed(observed, base)
-                columns = checked.table.columns_of_matrix
+                table = check_observed(table, base)
+                columns = table.columns_of_matrix
             by_column = [field for field, letter in base.family.given.items() if letter == "d"]
             base = base.for_rows(rows, dict.fromkeys(by_column, columns))
-            base = base.in_order(_names_of_axes(model, base, checked, kwargs.get("dims")))
+            base = base.in_order(_names_of_axes(model, base, table, kwargs.get("dims")))
             offset = rows.numbers("offset", without_dims(stacked(offset)), columns)
             if offset is not None:
                 kwargs["offset"] = offset
-            if checked is None:
+            if table is None:
                 if not base.family.has_data_gradient:
                     raise ValueError(f"{type(base).__name__} describes observed data only, but none is given")
             else:
-                if shape is not None and tuple(np.atleast_1d(shape)) != checked.values.shape:
-                    raise ValueError(f"shape is {shape}, but observed has shape {checked.values.shape}")
-                shape, observed = checked.values.shape, checked.data
+                if shape is not None and tuple(np.atleast_1d(shape)) != table.values.shape:
+                    raise ValueError(f"shape is {shape}, but observed has shape {table.values.shape}")
+                shape, observed = table.values.shape, registered(table)
                 base.check_shape(shape)
-                given_columns = base.given_columns(
-                    shape, checked.values if is_sparse(checked.values) else observed
-                )
-                family = _family_for(base, checked.values, impute)
-                if count_missing(checked.values) and family.draws_missing:
+                given_columns = base.given_columns(shape, table.values if table.is_sparse else observed)
+                family = _family_for(base, table.values, impute)
+                if count_missing(table.values) and family.draws_missing:
                     if power != 1.0:
                         raise ValueError(
                             f"{name} has missing entries, which {type(base).__name__} draws, and they have no law "
@@ -257,15 +256,15 @@ class CollapsedMixture(pm.Distribution):
                             "as NormalInverseGamma"
                         )
                     entries = model.name_for(f"{name}_missing_entry")
-                    model.add_coord(entries, _names_of_missing(model, checked, rows, kwargs.get("dims")))
-                    kwargs["missing"] = MissingEntries(f"{name}_missing", checked.values, dims=entries)
+                    model.add_coord(entries, _names_of_missing(model, table, rows, kwargs.get("dims")))
+                    kwargs["missing"] = MissingEntries(f"{name}_missing", table.values, dims=entries)
                 if not is_variable(observed):
                     # PyMC would impute missing entries of an array.
                     observed = pt.constant(observed)
-                _check_with_given(base, family, checked.values, given_columns)
+                _check_with_given(base, family, table.values, given_columns)
                 kwargs |= {
                     "given": given_columns,
-                    "is_sparse": is_sparse(checked.values),
+                    "is_sparse": table.is_sparse,
                     "data": observed,
                     "family": family,
                     "power": float(power),
@@ -276,13 +275,13 @@ class CollapsedMixture(pm.Distribution):
             note_lengths(
                 mixture,
                 {
-                    "observed": None if checked is None else checked.in_model,
+                    "observed": None if table is None else table.in_model,
                     "offset": offset,
                     "unit": unit.data if isinstance(unit, Constant) else unit,
                     **base.given,
                 },
             )
-            _add_record(model, mixture, shape, base, offset, _names_in(checked))
+            _add_record(model, mixture, shape, base, offset, _names_in(table))
             if columns is not None and kwargs.get("dims") is None and not kwargs.get("is_sparse"):
                 # Without a dimension of the model, results take the names of the columns from the record.
                 named = {"column_dim": f"{name}_column", "columns_named": list(map(as_text, columns))}
@@ -396,11 +395,11 @@ def check_power(power: Any, observed: Any) -> None:
         raise ValueError("power= is for observed data: the density of latent rows must be one")
 
 
-def _names_in(checked: Observed | None) -> dict[str, Any]:
+def _names_in(table: Table | None) -> dict[str, Any]:
     """Return the names in the data of categories, and of the column of (n,) data."""
-    if checked is None:
+    if table is None:
         return {"categories": None, "levels": None, "column": None, "kinds": None}
-    levels, columns = checked.levels, checked.table.columns
+    levels, columns = table.levels, table.columns
     has_levels = any(of_column is not None for of_column in levels)
     return {
         "categories": [of_column and [as_text(value) for value in of_column] for of_column in levels]
@@ -409,19 +408,19 @@ def _names_in(checked: Observed | None) -> dict[str, Any]:
         "levels": [of_column and [as_plain(value) for value in of_column] for of_column in levels]
         if has_levels
         else None,
-        "column": as_plain(columns[0]) if checked.table.is_vector and columns else None,
+        "column": as_plain(columns[0]) if table.is_vector and columns else None,
         # Of many columns, as of words, all alike.
-        "kinds": list(checked.table.kinds) if set(checked.table.kinds) - {"real"} else None,
+        "kinds": list(table.kinds) if set(table.kinds) - {"real"} else None,
     }
 
 
-def _names_of_axes(model: pm.Model, base: BaseMeasure, checked: Observed | None, dims: Any) -> dict[str, Any]:
+def _names_of_axes(model: pm.Model, base: BaseMeasure, table: Table | None, dims: Any) -> dict[str, Any]:
     """Return the names of what parameters have entries for: columns, levels and covariates."""
     given: dict[str, Any] = {base.family.given[field]: own for field, own in base.given_names().items()}
-    if checked is None:
+    if table is None:
         dims = (dims,) if isinstance(dims, str) else tuple(dims or ())
         return given | {"d": model.coords.get(dims[1]) if len(dims) == 2 else None}
-    levels = list(checked.levels)
+    levels = list(table.levels)
     if base.takes_categories and len(set(levels)) == 1:
         n_levels = int(np.max(base.parameters["levels"]))
         given["l"] = list(range(n_levels)) if levels[0] is None else levels[0]
@@ -429,12 +428,12 @@ def _names_of_axes(model: pm.Model, base: BaseMeasure, checked: Observed | None,
     return given
 
 
-def _names_of_missing(model: pm.Model, checked: Observed, rows: RowNames, dims: Any) -> list[str]:
+def _names_of_missing(model: pm.Model, table: Table, rows: RowNames, dims: Any) -> list[str]:
     """Return names of missing entries: that of the row and, in matrices, that of the column."""
     known = [model.coords.get(dim) for dim in ((dims,) if isinstance(dims, str) else tuple(dims or ()))]
     of_columns = known[1] if len(known) == 2 else None
-    axes = [(rows.coords, rows.names), (of_columns, checked.table.columns)]
-    missing = np.isnan(checked.values)
+    axes = [(rows.coords, rows.names), (of_columns, table.columns)]
+    missing = np.isnan(table.values)
     named = [
         next((names for names in axis if names is not None), range(length))
         for axis, length in zip(axes, missing.shape, strict=False)

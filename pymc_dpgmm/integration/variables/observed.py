@@ -1,6 +1,6 @@
 """Observed data, checked before it is passed to PyMC, which would silently impute missing entries."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,45 +15,8 @@ from pymc_dpgmm.tables.reading import read_table
 from pymc_dpgmm.tables.table import Table
 
 
-@dataclass(frozen=True, eq=False)
-class Observed:
-    """Checked observed data.
-
-    Missing entries are NaN.
-
-    Parameters
-    ----------
-    data : array or shared variable
-        The data that PyMC registers; of a sparse matrix, its non-zeros as triplets.
-    values : (n,) or (n, d) array, or sparse matrix
-        Current values of the data.
-    table : Table
-        The table that the data was read into.
-    levels : tuple
-        For each column, the levels that codes of categories stand for, or None.
-    """
-
-    data: Any
-    values: Any
-    table: Table
-    levels: tuple[tuple[Any, ...] | None, ...]
-
-    @property
-    def in_model(self) -> Any:
-        """The data with one entry per row as in the model: the ``pm.Data``, or else the values."""
-        return self.values if self.table.variable is None else self.table.variable
-
-    def in_row_order(self, at: np.ndarray | None) -> "Observed":
-        """Return the rows at the positions ``at``, or the same object if ``at`` is None."""
-        if at is None:
-            return self
-        values = self.values[at]
-        data = as_triplets(values) if is_sparse(values) else values
-        return replace(self, data=data, values=values, table=self.table.in_row_order(at, None))
-
-
-def check_observed(observed: Any, base: BaseMeasure) -> Observed:
-    """Check data of a mixture.
+def check_observed(observed: Any, base: BaseMeasure) -> Table:
+    """Return data of a mixture as a table of what the base measure takes.
 
     Raises
     ------
@@ -62,21 +25,26 @@ def check_observed(observed: Any, base: BaseMeasure) -> Observed:
     ValueError
         If it is empty, has infinite or enormous values, or has the wrong number of dimensions.
     """
-    if isinstance(observed, Observed):
-        return observed
     table = read_table(observed)
-    if is_sparse(table.values):
+    if table.is_checked:
+        return table
+    if table.is_sparse:
         if not base.family.takes_sparse:
             raise TypeError(
                 f"observed is sparse, which {type(base).__name__} does not take; use .toarray(), or "
                 "DirichletMultinomial"
             )
         check_values(table.values)
-        return Observed(as_triplets(table.values), table.values, table, (None,) * len(table.kinds))
+        return replace(table, is_checked=True)
     read = base.read(table)
     check_values(read.values)
     warn_of_unused(table, read.values, read.levels)
-    return Observed(read.values if table.variable is None else table.variable, read.values, table, read.levels)
+    return replace(table, values=read.values, levels=read.levels, is_checked=True)
+
+
+def registered(table: Table) -> Any:
+    """Return what PyMC registers as the data: of a sparse matrix, its non-zeros as triplets."""
+    return as_triplets(table.values) if table.is_sparse else table.in_model
 
 
 def check_values(values: Any) -> None:

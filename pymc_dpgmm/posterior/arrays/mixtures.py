@@ -25,16 +25,16 @@ def spread(n_draws: int, most: int) -> list[int]:
     return found
 
 
-class Numbers(NamedTuple):
+class ValuesByDraw(NamedTuple):
     """Numbers of every draw: a function of the draw's index, and whether they are the same for all."""
 
     at: Callable[[int], Any]
     is_constant: bool
 
 
-def constant(value: Any) -> Numbers:
+def constant(value: Any) -> ValuesByDraw:
     """Return numbers that are the same for all draws."""
-    return Numbers(lambda s: value, True)
+    return ValuesByDraw(lambda s: value, True)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -49,17 +49,17 @@ class ViewDraws:
         Columns of the data.
     n_labels : int
         Rows, or units, that have labels.
-    parameters : mapping of Numbers
+    parameters : mapping of ValuesByDraw
         Of the base measure, by name.
     given : mapping
         Covariates, exposures or trials of the rows, by the name of the base measure's argument.
-    observed : Numbers
+    observed : ValuesByDraw
         The data, (n,) or (n, d), NaN where an entry is missing, or the triplets of a sparse matrix.
     has_triplets : bool
         Whether the data is the triplets of a sparse matrix.
-    missing : Numbers, optional
+    missing : ValuesByDraw, optional
         Draws of the missing entries, where these are imputed.
-    offset : Numbers, optional
+    offset : ValuesByDraw, optional
     unit : (n,) int64 array, optional
         The unit of each row.
     power : float
@@ -70,12 +70,12 @@ class ViewDraws:
     family: Family
     d: int
     n_labels: int
-    parameters: Mapping[str, Numbers]
+    parameters: Mapping[str, ValuesByDraw]
     given: Mapping[str, Any]
-    observed: Numbers
+    observed: ValuesByDraw
     has_triplets: bool = False
-    missing: Numbers | None = None
-    offset: Numbers | None = None
+    missing: ValuesByDraw | None = None
+    offset: ValuesByDraw | None = None
     unit: np.ndarray | None = None
     power: float = 1.0
 
@@ -386,7 +386,7 @@ class DrawNumbers:
 
     def at_most(self, n_draws: int) -> Self:
         """Return up to ``n_draws`` of the draws, spread over all of them."""
-        return replace(self, used=spread(self.n_draws, n_draws))
+        return replace(self, used=[self.used[s] for s in spread(self.n_draws, n_draws)])
 
     def only(self, names: Collection[str]) -> Self:
         """Return the draws with the views of these names only."""

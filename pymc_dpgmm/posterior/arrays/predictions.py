@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import logsumexp, softmax
 
-from pymc_dpgmm.families.contract.component import Drawn
+from pymc_dpgmm.families.contract.component import DrawnValues
 from pymc_dpgmm.posterior.arrays.mixtures import DrawNumbers, Partition, ViewDraws
 from pymc_dpgmm.posterior.arrays.new_rows import GivenPartition, NewRows, Units, Unknown
 from pymc_dpgmm.posterior.arrays.partitions import shared_rows, shares_of_reference
@@ -201,7 +201,7 @@ def tails(probability: float) -> list[float]:
 
 
 def _means(
-    partition: Partition | GivenPartition, new: Sequence[Unknown], parameters: Sequence[Drawn]
+    partition: Partition | GivenPartition, new: Sequence[Unknown], parameters: Sequence[DrawnValues]
 ) -> np.ndarray:
     """Return the means of what is asked in all clusters, (m or 1, K, q), from the parameters in each view."""
     found = []

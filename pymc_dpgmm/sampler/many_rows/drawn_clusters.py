@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import intrinsic
 
-from pymc_dpgmm.families.contract.component import Component, Drawn
+from pymc_dpgmm.families.contract.component import Component, DrawnValues
 from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.arithmetic import add_to_all, bits_at, raise_all, uniform_at
 from pymc_dpgmm.native.blocks import NUMBER, Block
@@ -88,7 +88,7 @@ class DrawnClusters(NamedTuple):
     slots: np.ndarray
     priorities: np.ndarray
     log_weights: np.ndarray
-    drawn: list[Drawn]
+    drawn: list[DrawnValues]
     order_key: int
     uniform_key: int
     ends: np.ndarray | None = None
@@ -106,7 +106,7 @@ class DrawnClusters(NamedTuple):
 
 def draw_clusters(
     rng: np.random.Generator, tables: Sequence[ClusterTable], slots: np.ndarray, shapes: np.ndarray
-) -> tuple[np.ndarray, list[Drawn]]:
+) -> tuple[np.ndarray, list[DrawnValues]]:
     """Draw log weights, up to a constant, and parameters of clusters, given the statistics in tables.
 
     Parameters
@@ -121,7 +121,7 @@ def draw_clusters(
     return log_weights, [draw_parameters(rng, table, slots) for table in tables]
 
 
-def draw_parameters(rng: np.random.Generator, table: ClusterTable, slots: np.ndarray) -> Drawn:
+def draw_parameters(rng: np.random.Generator, table: ClusterTable, slots: np.ndarray) -> DrawnValues:
     """Draw parameters of clusters for rows in the form that the family makes, given the statistics in a table."""
     sums = table.family.kept_sums(*(part[slots] for part in table.sums(0, int(slots.max()) + 1)))
     return table.family.component.draw(rng, table.shifted, sums)
@@ -156,7 +156,7 @@ class LabelDraws(Memory, block=DRAWS):
         self.log_weights = clusters.log_weights.copy()
         # Views whose densities compiled code computes, and the others.
         self.views = np.zeros((max(len(tables), 1), VIEW_LENGTH), dtype=np.int64)
-        self._others: list[tuple[Component, Drawn, Any]] = []
+        self._others: list[tuple[Component, DrawnValues, Any]] = []
         self._kept: list[_Quadratic] = []
         self._most_columns = 1
         for table, drawn in zip(tables, clusters.drawn, strict=True):

@@ -22,11 +22,11 @@ class Compared(NamedTuple):
     """
 
     state: State
-    left: "Left | None"
+    left: "Abandoned | None"
     has_met: bool
 
 
-class Left(NamedTuple):
+class Abandoned(NamedTuple):
     """How far what a chain had found alone was from where it has begun anew.
 
     Parameters
@@ -41,14 +41,14 @@ class Left(NamedTuple):
     distance: float
 
 
-STAYED = Left(0.0, 0.0)
+STAYED = Abandoned(0.0, 0.0)
 
 
-def left(lower: float, alone: np.ndarray, labels: np.ndarray) -> Left:
+def left(lower: float, alone: np.ndarray, labels: np.ndarray) -> Abandoned:
     """Return how far labels (n,) that a chain leaves are from others."""
     together = alone.astype(np.int64) * (int(labels.max()) + 1) + labels
     bits = [_entropy(together), _entropy(alone), _entropy(labels)]
-    return Left(lower, 2.0 * bits[0] - bits[1] - bits[2])
+    return Abandoned(lower, 2.0 * bits[0] - bits[1] - bits[2])
 
 
 def _entropy(labels: np.ndarray) -> float:

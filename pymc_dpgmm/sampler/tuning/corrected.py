@@ -25,7 +25,7 @@ from pymc_dpgmm.sampler.moves.move import MERGES_TRIED, SPLITS_TRIED, WORK
 from pymc_dpgmm.sampler.moves.sweep import gibbs_scan, make_moves, redraw_alpha
 from pymc_dpgmm.sampler.state.provided import N_TALLIED
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.tuning.schedule import Drawn, LabelsSchedule, Options, no_tally
+from pymc_dpgmm.sampler.tuning.schedule import DrawReport, LabelsSchedule, Options, no_tally
 
 
 class Rest(Protocol):
@@ -68,7 +68,7 @@ class CorrectedSchedule(LabelsSchedule):
                     f"variables depend: leave out {move.name}"
                 )
 
-    def draw(self, rng: np.random.Generator, state: State, tuning: bool, rest: Any) -> tuple[State, Drawn]:
+    def draw(self, rng: np.random.Generator, state: State, tuning: bool, rest: Any) -> tuple[State, DrawReport]:
         """Move the labels, and draw the prior's alpha if its law is given; in tuning, learn from it.
 
         ``rest`` is a :class:`Rest` at the labels of the state.
@@ -111,7 +111,7 @@ class CorrectedSchedule(LabelsSchedule):
                 self.block = max(self.block / 1.2, 1.0)
             elif accepted > OFTEN * tried:
                 self.block = min(self.block * 1.2, float(n))
-        return state, Drawn(n_moved, state.log_joint() + rest.value, tally, False, rest)
+        return state, DrawReport(n_moved, state.log_joint() + rest.value, tally, False, rest)
 
 
 # Of a tally, the columns that a move leaves which the model refuses: tried, not accepted, and the work.

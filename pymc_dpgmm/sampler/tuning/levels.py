@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pymc_dpgmm.sampler.amounts import LOWER_BY, SHARE_BEFORE_TELLING, SHARE_OF_LEVEL
-from pymc_dpgmm.sampler.tuning.comparison import Left, left
+from pymc_dpgmm.sampler.tuning.comparison import Abandoned, left
 from pymc_dpgmm.sampler.tuning.exchange import NOTHING, Found, Mailbox
 
 
@@ -29,7 +29,7 @@ class Levels:
 
     tune: int
     others: Mailbox | None
-    left: Left | None = None
+    left: Abandoned | None = None
     n_draws: int = 0
     log_joints: list[float] = field(default_factory=list)
 

@@ -47,7 +47,7 @@ from pymc_dpgmm.sampler.moves.sweep import sweep
 from pymc_dpgmm.sampler.state.provided import N_TALLIED
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.topics.topics import scans_of_words, sweep_words, words_of
-from pymc_dpgmm.sampler.tuning.comparison import Left, best_of_chains
+from pymc_dpgmm.sampler.tuning.comparison import Abandoned, best_of_chains
 from pymc_dpgmm.sampler.tuning.exchange import Mailbox
 from pymc_dpgmm.sampler.tuning.exploration import Explored, explore, settled
 from pymc_dpgmm.sampler.tuning.levels import Levels
@@ -134,7 +134,7 @@ class Ended(NamedTuple):
     in_one_place: bool
 
 
-class Drawn(NamedTuple):
+class DrawReport(NamedTuple):
     """What a draw of the labels tells; with ``rest``, whatever else depends on them, at those that were drawn."""
 
     n_moved: int
@@ -153,7 +153,7 @@ class LabelsSchedule:
     """How one chain's draws move labels. Kinds of them differ in what moves there are, and in what tuning does."""
 
     # What the chain had found alone, if it has begun anew elsewhere; of several, what was farthest below.
-    left: Left | None = None
+    left: Abandoned | None = None
 
     @property
     def tries_scales(self) -> bool:
@@ -176,7 +176,7 @@ class LabelsSchedule:
     def note_trial(self, was_taken: bool) -> None:
         """Note a trial with a learnt scale; a search goes on from what it has found."""
 
-    def draw(self, rng: np.random.Generator, state: Any, tuning: bool, rest: Any) -> tuple[Any, Drawn]:
+    def draw(self, rng: np.random.Generator, state: Any, tuning: bool, rest: Any) -> tuple[Any, DrawReport]:
         """Move the labels of a state, which is returned, or another; in tuning, learn from it.
 
         ``rest`` is whatever else depends on the labels, None if nothing does.
@@ -208,7 +208,7 @@ class Schedule(LabelsSchedule):
     others: Mailbox | None = None
     recombines: bool = True
     levels: Levels | None = None
-    left: Left | None = None
+    left: Abandoned | None = None
     settled_draws: int = SETTLED_DRAWS
     n_sweeps: int = 0
     n_clusters_planned_for: float = 0.0
@@ -278,7 +278,9 @@ class Schedule(LabelsSchedule):
         else:
             self.trials_in_vain += 1
 
-    def draw(self, rng: np.random.Generator, state: State, tuning: bool, rest: Any = None) -> tuple[State, Drawn]:
+    def draw(
+        self, rng: np.random.Generator, state: State, tuning: bool, rest: Any = None
+    ) -> tuple[State, DrawReport]:
         """Move the labels, and draw the prior's alpha if its law is given; in tuning, learn from it."""
         n_threads = self.options.threads or available_threads()
         searches = self.searches(tuning)
@@ -306,7 +308,7 @@ class Schedule(LabelsSchedule):
         if better is not None and self.levels is not None:
             self.left = self.levels.left
             state.relabel(better)
-        return state, Drawn(n_moved, log_joint, tally, False)
+        return state, DrawReport(n_moved, log_joint, tally, False)
 
     @override
     def leave(self) -> None:
@@ -354,11 +356,11 @@ class Schedule(LabelsSchedule):
 
     def _search(
         self, rng: np.random.Generator, state: State, n_leader_sweeps: int, n_threads: int
-    ) -> tuple[State, Drawn]:
+    ) -> tuple[State, DrawReport]:
         """Search, and end the search with the best partition it has seen; or compare it with other chains'."""
         if self._compares:
             state = self._compared(rng, state, n_leader_sweeps, n_threads)
-            return state, Drawn(0, state.log_joint(), np.zeros_like(self.totals), True)
+            return state, DrawReport(0, state.log_joint(), np.zeros_like(self.totals), True)
         if self.population is not None:
             return self._recombine(rng, state, self.population, n_leader_sweeps, n_threads)
         if not self.has_searched_part and n_leader_sweeps and part_search.has_part(state):
@@ -388,11 +390,11 @@ class Schedule(LabelsSchedule):
                 # Too few draws of tuning to recombine clusters are too few to find out whether searches meet.
                 ended = Ended(pool, False, can_recombine(state) or self.settled == self.settled_draws)
                 state = self._ended(rng, state, merit, partial(settled, rng), ended)
-        return state, Drawn(found.n_moved, state.log_joint(), np.zeros_like(self.totals), True)
+        return state, DrawReport(found.n_moved, state.log_joint(), np.zeros_like(self.totals), True)
 
     def _recombine(
         self, rng: np.random.Generator, state: State, population: Population, n_leader_sweeps: int, n_threads: int
-    ) -> tuple[State, Drawn]:
+    ) -> tuple[State, DrawReport]:
         """Search on with a population, whose best partition the chain stays with."""
         n_moved = 0
 
@@ -407,7 +409,7 @@ class Schedule(LabelsSchedule):
         if self.search_left == 0:
             self.population = None
             state = self._ended(rng, state, merit, explored, Ended(population.pool, True, population.has_met))
-        return state, Drawn(n_moved, state.log_joint(), np.zeros_like(self.totals), True)
+        return state, DrawReport(n_moved, state.log_joint(), np.zeros_like(self.totals), True)
 
     def _best(self, state: State, merit: float, labels: np.ndarray) -> tuple[State, float]:
         """Return the better one of a search's last and its best state, judged anew, with its merit.

@@ -8,7 +8,7 @@ import numpy as np
 from pymc_dpgmm.sampler.amounts import ANNEALING_SHARE
 from pymc_dpgmm.sampler.topics.topics import TopicState, scans_of_words
 from pymc_dpgmm.sampler.tuning.levels import Levels
-from pymc_dpgmm.sampler.tuning.schedule import Drawn, LabelsSchedule, Options, no_tally
+from pymc_dpgmm.sampler.tuning.schedule import DrawReport, LabelsSchedule, Options, no_tally
 
 
 @dataclass
@@ -53,7 +53,7 @@ class TopicSchedule(LabelsSchedule):
 
     def draw(
         self, rng: np.random.Generator, state: TopicState, tuning: bool, rest: Any = None
-    ) -> tuple[TopicState, Drawn]:
+    ) -> tuple[TopicState, DrawReport]:
         """Draw all topics, as often as options say; in tuning, search."""
         searching = self.searches(tuning)
         n_moved = self._anneal(rng, state) if searching else self._scan(rng, state)
@@ -62,7 +62,7 @@ class TopicSchedule(LabelsSchedule):
         if better is not None:
             self.left = self.levels.left
             state.words.set_labels(better, len(state.alpha))
-        return state, Drawn(n_moved, log_joint, no_tally(), searching)
+        return state, DrawReport(n_moved, log_joint, no_tally(), searching)
 
     def _anneal(self, rng: np.random.Generator, state: TopicState) -> int:
         """Scan with larger parameters of the words."""
