@@ -141,7 +141,7 @@ def log_rising(x, m):
 
 
 def log_risings(x: Any, m: Any) -> Any:
-    """Return what :func:`log_rising` does for arrays that are broadcast against each other."""
+    """Return log Gamma(x + m) - log Gamma(x) of arrays that are broadcast against each other."""
     is_large = np.asarray(x) >= _LARGE_BASE
     if not is_large.any():
         return gammaln(x + m) - gammaln(x)
@@ -190,7 +190,7 @@ def trigamma_of_sum(x, m):
 
 
 def digamma_rises(x: Any, m: Any) -> Any:
-    """Return what :func:`digamma_rise` does for arrays that are broadcast against each other."""
+    """Return digamma(x + m) - digamma(x) of arrays that are broadcast against each other."""
     is_large = np.asarray(x) >= _LARGE_BASE
     if not is_large.any():
         return digamma(x + m) - digamma(x)

@@ -19,6 +19,7 @@ from pymc_dpgmm.integration.variables.models import digest_of, numbers_in, value
 from pymc_dpgmm.partitions.priors import GibbsType, log_seat_new
 from pymc_dpgmm.posterior.arrays.atoms import N_FRESH, ParametersView
 from pymc_dpgmm.posterior.arrays.base_integrals import Integrals, RowIntegrals
+from pymc_dpgmm.posterior.arrays.predictions import tails
 from pymc_dpgmm.posterior.arrays.rows import draw_rows_of_table
 from pymc_dpgmm.posterior.mixtures import FamilyDraws, MixtureDraws, Recorded
 from pymc_dpgmm.posterior.points import Points
@@ -446,8 +447,7 @@ class ProcessDraws(MixtureDraws):
             *seats, new = partition.seats.probabilities()
             mean += np.array(seats) @ densities[:n_clusters] + new * densities[n_clusters:].mean(axis=0)
             densities_of_draws[partition.draw] = weights @ densities[: len(weights)]
-        tail = 0.5 * (1.0 - probability)
-        lower, upper = np.quantile(densities_of_draws, [tail, 1.0 - tail], axis=0)
+        lower, upper = np.quantile(densities_of_draws, tails(probability), axis=0)
         at = Points(points[:, None], ("x",), {"x": points}, RowNames("x"), [rv.name])
         return at.result(mean / len(densities_of_draws), lower, upper, probability)
 

@@ -97,7 +97,7 @@ class MixtureTarget:
     def read_params_by(
         self, params_at: Callable[[dict[str, np.ndarray]], Any], supports: Callable[[Any], bool]
     ) -> None:
-        """Take functions that do the same as :meth:`params_at` and ``Family.supports``, and need less time."""
+        """Take faster functions for :meth:`params_at` and ``Family.supports``."""
         self._params_at, self.supports = params_at, supports
 
     @property

@@ -120,15 +120,15 @@ class SegmentSeats(NamedTuple):
         return found
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """Return the same: nothing about them is left to draw."""
+        """Return the probabilities themselves: nothing about them is left to draw."""
         return self.probabilities()
 
     def draw_all(self, rng: np.random.Generator) -> np.ndarray:
-        """Return the same, a new segment being the last one: (1, K + 1)."""
+        """Return the probabilities as a matrix, a new segment being the last one: (1, K + 1)."""
         return self.probabilities()[None, :]
 
     def draw_of_new(self, rng: np.random.Generator) -> np.ndarray:
-        """Return the same: (K + 1,)."""
+        """Return the probabilities themselves: (K + 1,)."""
         return self.probabilities()
 
     def seat(self, rng: np.random.Generator, m: int) -> np.ndarray:
@@ -214,7 +214,7 @@ class HiddenSeats:
         return _dirichlet(rng, self._weights(shares)[self.last + 1])
 
     def draw_all(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw the same: (1, K + J)."""
+        """Draw the probabilities of the next state, as a matrix: (1, K + J)."""
         return self.draw_of_new(rng)[None, :]
 
     def seat(self, rng: np.random.Generator, m: int) -> np.ndarray:

@@ -12,6 +12,7 @@ from pymc_dpgmm.native.arithmetic import Bits, uniform
 from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, bits_of_generator, c_function, inlined, shifted
 from pymc_dpgmm.posterior.arrays.mixtures import DrawNumbers
 from pymc_dpgmm.posterior.arrays.partitions import shared_rows
+from pymc_dpgmm.posterior.arrays.predictions import tails
 from pymc_dpgmm.posterior.arrays.seats import GroupedSeats
 
 
@@ -122,8 +123,8 @@ def group_weights_of(
             weights = np.zeros((n_groups, n_reference), dtype=np.float32)
             weights[:, rows] = seats.draw_all(rng)[:, cluster[rows]]
             drawn.append(weights)
-    mean, tail = moments.mean.T, (1.0 - probability) / 2.0
-    lower, upper = np.quantile(drawn, [tail, 1.0 - tail], axis=0)
+    mean = moments.mean.T
+    lower, upper = np.quantile(drawn, tails(probability), axis=0)
     other = np.maximum(1.0 - np.nansum(mean, axis=1), 0.0)
     overlap /= mixture.n_draws
     found = {"weight": mean, "sd": moments.sd.T, "lower": lower, "upper": upper}

@@ -8,6 +8,7 @@ import xarray as xr
 
 from pymc_dpgmm.posterior import partition_diagnostics
 from pymc_dpgmm.posterior.arrays.partitions import posterior_pmf
+from pymc_dpgmm.posterior.arrays.predictions import tails
 from pymc_dpgmm.posterior.chains import chain_differences
 from pymc_dpgmm.posterior.co_clustering import MOST_BYTES, co_clustering_of, positions_of
 from pymc_dpgmm.posterior.draws import checked_level, drawn_labels
@@ -160,8 +161,8 @@ def plot_sizes(
     plt = pyplot()
     probability = checked_level(probability)
     shares = partition_diagnostics(idata, name, n_largest=n_largest, warn=False)["share"]
-    tail = 0.5 - 0.5 * probability
-    low, median, high = np.quantile(shares.to_numpy(), [tail, 0.5, 1.0 - tail], axis=(0, 1))
+    low, high = np.quantile(shares.to_numpy(), tails(probability), axis=(0, 1))
+    median = np.median(shares.to_numpy(), axis=(0, 1))
     used = np.flatnonzero(high > 0)
     figure, (axes,) = make_axes(plt, ax, (7, 3.5))
     axes.vlines(

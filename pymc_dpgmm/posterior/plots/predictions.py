@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 
+from pymc_dpgmm.posterior.arrays.predictions import tails
 from pymc_dpgmm.posterior.draws import checked_level
 from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.plots.figures import COLORS, GREY, make_axes, pyplot
@@ -105,8 +106,7 @@ def plot_predict(
         name_ticks(axes.xaxis, known, position)
         return figure
     check_kind(question, "mean")
-    tails = [0.5 - 0.5 * probability, 0.5 + 0.5 * probability]
-    low, high = quantiles_of(question, tails, rng, False)["quantiles"].to_numpy().reshape(2, -1)
+    low, high = quantiles_of(question, tails(probability), rng, False)["quantiles"].to_numpy().reshape(2, -1)
     curve = means_of(question, probability, rng, False)
     mean, lower, upper = (curve[key].to_numpy().ravel() for key in ("mean", "lower", "upper"))
     data = _data(draws, (known, position), (column.view, column.position), draws.rows_of_group(group))
