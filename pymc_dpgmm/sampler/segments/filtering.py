@@ -20,8 +20,7 @@ after t. What the segment gives to y, relative to a new one that begins after t,
 as the segment without its prior is a mixture over :math:`\theta`. A beginning is left out where
 :math:`w_t(s) (1 - p)` times this is less than ``LEAST`` times p: whatever follows, a change after t is more
 probable by the inverse of that (as Killick, Fearnhead and Eckley 2012 prune least costs). The supremum is the
-predictive of x given x itself, many times. What is kept serves any p whose logit is near that of the p it was made
-with, and where nothing is left out any p at all, since the predictives do not depend on it.
+predictive of x given x itself, many times.
 
 The filter of another probability p' is that of p times numbers of single rows: with :math:`F_t` the marginal
 likelihood of the rows up to t, and r the ratio of the odds of p' and p,
@@ -29,11 +28,13 @@ likelihood of the rows up to t, and r the ratio of the odds of p' and p,
 .. math:: h_t = \frac{F'_t}{F_t} \Big(\frac{1 - p}{1 - p'}\Big)^t
               = w_t(0) + r \sum_{s > 0} w_t(s) \, h_{s - 1},
 
-and :math:`w'_t(s) \propto w_t(s) \, h_{s - 1}`, so that no logarithm is taken of any pair of rows. Weights less
+and :math:`w'_t(s) = r \, w_t(s) \, h_{s - 1} / h_t`, so that no logarithm is taken of any pair of rows. This tells
+of a beginning that was left out, too, what it would have with p': where that is more than ``MOST_LEFT_OUT``, all
+rows are filtered anew. Weights less
 than :math:`e^{-700}`, which are smaller than any number, have no part in it. If r is not above 1, what :math:`h_t`
 loses by that is less than n of them, which does not matter where it is above ``LEAST_SUM``. The filter is
 therefore made with larger odds than asked for. Where they are not large enough, or some :math:`h_t` is too small,
-it goes through the predictives again.
+it goes through the predictives again, or where beginnings are left out through all rows.
 """
 
 import itertools
@@ -53,9 +54,9 @@ from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.templates import ALWAYS
 from pymc_dpgmm.sampler.state.views import change, copy_cluster, gather, view_of, weigh
 
-# The logarithm of the least share of a beginning that is kept, whatever follows; the rows of a sequence from which
-# on beginnings are left out; and how far the logit of another p may be from that they were left out with.
-LEAST, MANY_ROWS, NEAR = -100.0, 1_000, 0.5
+# Logarithms of the least share of a beginning that is kept, whatever follows, and of the most that one that was
+# left out may have with another p; and the rows of a sequence from which on beginnings are left out.
+LEAST, MOST_LEFT_OUT, MANY_ROWS = -100.0, -50.0, 100
 # How much larger the logit is that the filter is made with; the least sum of weights with other odds; and what the
 # logarithm of their ratio, times the rows of a sequence, may be at most.
 RAISED, LEAST_SUM, MOST_LOG_RATIO = 2.0, 1e-250, 500.0
@@ -77,8 +78,11 @@ FILTER = Block(
     log_predictives=blocks.FLOATS,
     # How many rows the segments of beginnings have when it is asked next whether they matter.
     asked_at=blocks.INTS,
-    # Whether beginnings are left out.
+    # Whether beginnings are left out; of each row, (n,), after which one it was, -1 if it is kept, and the
+    # logarithm of its share then, whatever follows.
     leaves_out=NUMBER,
+    left_out=blocks.INTS,
+    left_out_shares=blocks.FLOATS,
     # Of every row in order, (n + 1,), where what is kept of its beginnings starts: places, probabilities and their
     # logarithms, and the log predictive of the next row in their segments; and that of each row in a new segment,
     # (n,).
@@ -164,7 +168,7 @@ def filter_rows(block, start, stop, p):
         if not log_total > -math.inf:
             return -1
         f.log_marginal[0] += log_total
-        f.places[n_alive], f.asked_at[n_alive] = t, 2
+        f.places[n_alive], f.asked_at[n_alive], f.left_out[t] = t, 2, -1
         gather(s, f.slots[n_alive], shifted(f.rows, t), 1, 1)
         for j in range(n_alive):
             if change(s, i, f.slots[j], 1.0):
@@ -176,7 +180,9 @@ def filter_rows(block, start, stop, p):
             if f.leaves_out != 0 and share < LEAST and n_rows >= f.asked_at[j]:
                 f.asked_at[j] = n_rows + max(2, n_rows // 8)
                 # The density may have no bound.
-                if share + _log_regret(f, s, slot) < LEAST:
+                share += _log_regret(f, s, slot)
+                if share < LEAST:
+                    f.left_out[f.places[j]], f.left_out_shares[f.places[j]] = t, share
                     continue
             f.slots[j] = f.slots[n_left]
             f.slots[n_left], f.asked_at[n_left] = slot, f.asked_at[j]
@@ -212,7 +218,7 @@ def filter_again(block, start, stop, p):
 def reweigh(block, start, stop, ratio):
     """Weigh the beginnings in a sequence by odds ``ratio`` times as large; return log h of its last row.
 
-    It is minus infinity where what has been lost may matter.
+    It is minus infinity where what has been lost or left out may matter.
     """
     f = _at(block)
     for t in range(start, stop):
@@ -223,6 +229,13 @@ def reweigh(block, start, stop, ratio):
         f.sums[t] = total
         if not total > LEAST_SUM:
             return -math.inf
+    log_ratio = math.log(ratio)
+    for s in range(start, stop if f.leaves_out != 0 else start):
+        t = f.left_out[s]
+        if t >= 0:
+            log_gain = math.log(f.factors[s] / f.sums[t]) - log_ratio
+            if f.left_out_shares[s] + log_gain > MOST_LEFT_OUT:
+                return -math.inf
     return math.log(f.sums[stop - 1]) if stop > start else 0.0
 
 
@@ -268,11 +281,11 @@ class SegmentFilter(Memory, block=FILTER):
         self._parts = list(itertools.pairwise(starts))
         self._longest = max((stop - start for start, stop in self._parts), default=0)
         self._is_long = self._longest > MANY_ROWS
-        # Probabilities: that which beginnings were left out with, that of the filter, and that of their weights.
+        # What is filtered, the probability of the filter, and that of weights with the log marginal likelihood.
         self._given: State | None = None
-        self._taken = self._p = 0.5
+        self._p = 0.5
         self._weighed: tuple[float, float] | None = None
-        self._make(ends=n + 1, begins=n, log_marginal=1, alone=n, factors=n, sums=n)
+        self._make(ends=n + 1, begins=n, log_marginal=1, alone=n, factors=n, sums=n, left_out=n, left_out_shares=n)
         self._make_room(FIRST_ROOM, FIRST_KEPT * n)
 
     def __reduce__(self) -> Any:
@@ -301,16 +314,21 @@ class SegmentFilter(Memory, block=FILTER):
         FloatingPointError
             If the density of a row is not a number.
         """
-        n, self._given = len(self.rows), state
+        self._given = state
         # Those of wide rows have no sums that could be added.
         self.leaves_out = self._is_long and not any(table.is_wide for table in state.tables)
         for table in state.tables:
             table.prepare((*ALWAYS, "add_up", "evidence_anew"))
-        while not self._filter(state, self._raised(p)):
+        self._filter_all(state, _raised(p))
+
+    def _filter_all(self, state: State, p: float) -> None:
+        """Filter all rows, with as much room as that takes."""
+        n = len(self.rows)
+        while not self._filter(state, p):
             most = n * (n + 1) // 2
             room = min(2 * self.room + 2, n)
             self._make_room(room, max(min(2 * self.room_for_kept, most), room + 1))
-        self._taken, self._p, self._weighed = p, self._raised(p), None
+        self._p, self._weighed = p, None
 
     def _filter(self, state: State, p: float) -> bool:
         """Filter all rows; tell whether there was room."""
@@ -327,19 +345,20 @@ class SegmentFilter(Memory, block=FILTER):
 
     def log_marginal_at(self, p: float) -> float:
         """Return the log marginal likelihood of the rows, of all segmentations together."""
-        if self.leaves_out and abs(_logit(p) - _logit(self._taken)) > NEAR:
-            assert self._given is not None
-            self.take(self._given, p)
         if self._weighed is not None and self._weighed[0] == p:
             return self._weighed[1]
         found = self._reweighed(p)
         # With the same odds all sums are 1.
-        for odds_of in (self._raised(p), p):
+        for odds_of in (_raised(p), p):
             if found > -math.inf:
                 break
-            self.log_marginal[0], self._p = 0.0, odds_of
-            for start, stop in self._parts:
-                filter_again(self.address, start, stop, odds_of)
+            if self.leaves_out:
+                assert self._given is not None
+                self._filter_all(self._given, odds_of)
+            else:
+                self.log_marginal[0], self._p = 0.0, odds_of
+                for start, stop in self._parts:
+                    filter_again(self.address, start, stop, odds_of)
             found = self._reweighed(p)
         self._weighed = p, found
         return found
@@ -354,12 +373,6 @@ class SegmentFilter(Memory, block=FILTER):
             found += reweigh(self.address, start, stop, math.exp(log_ratio)) + max(stop - start - 1, 0) * log_stay
         return found
 
-    def _raised(self, p: float) -> float:
-        """Return the probability of a change that the filter is made with."""
-        raised = 1.0 / (1.0 + math.exp(-_logit(p) - RAISED))
-        # Near 1 the next number is 1.
-        return p if self.leaves_out or raised == 1.0 else raised
-
     def draw(self, rng: np.random.Generator, p: float) -> np.ndarray:
         """Draw the labels of all rows, with the probability p of a change: (n,) int64 array."""
         self.log_marginal_at(p)
@@ -371,3 +384,10 @@ class SegmentFilter(Memory, block=FILTER):
 
 def _logit(p: float) -> float:
     return math.log(p) - math.log1p(-p)
+
+
+def _raised(p: float) -> float:
+    """Return the probability of a change that the filter is made with."""
+    raised = 1.0 / (1.0 + math.exp(-_logit(p) - RAISED))
+    # Near 1 the next number is 1.
+    return p if raised == 1.0 else raised

@@ -122,6 +122,10 @@ def rows_of_many(kind, rng):
     if kind == "one column":
         x = np.concatenate([rng.normal(size=200), rng.normal(4.0, 0.5, size=100), rng.normal(size=220)])
         return dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0), x[:, None], [200, 300]
+    if kind == "a small change":
+        # With the least p it is no change: a beginning that is left out with a larger one has all of the weight.
+        x = np.concatenate([rng.normal(size=260), rng.normal(1.4, 1.0, size=260)])
+        return dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0), x[:, None], []
     if kind == "many bits":
         # A segment pays for what it learns of its columns long before it is worth it.
         rate = np.full((520, 180), 0.03)
@@ -132,7 +136,7 @@ def rows_of_many(kind, rng):
 
 
 @pytest.mark.parametrize("many_rows", [500, 1_000], ids=["some left out", "all kept"])
-@pytest.mark.parametrize("kind", ["one column", "many bits", "many reals"])
+@pytest.mark.parametrize("kind", ["one column", "a small change", "many bits", "many reals"])
 def test_many_rows_beside_a_recursion_backwards_over_all_segments(kind, many_rows, monkeypatch):
     """Neither beginnings that are left out nor weights smaller than any number matter, whatever p is asked for."""
     monkeypatch.setattr(filtering, "MANY_ROWS", many_rows)
@@ -159,7 +163,7 @@ def test_many_rows_beside_a_recursion_backwards_over_all_segments(kind, many_row
     own, rng = SegmentFilter(sequences_of(np.zeros(n, dtype=np.int64))), np.random.default_rng(0)
     state.use(rng)
     own.take(state, 0.5)
-    for p in (0.5, 0.01, 0.0125, 0.02, 0.3, 1e-12, 1e-3, 0.999, 1.0 - 2.0**-53, 1e-4):
+    for p in (0.5, 1e-70, 0.01, 0.0125, 0.02, 0.3, 1e-12, 1e-3, 0.999, 1.0 - 2.0**-53, 1e-4):
         assert own.log_marginal_at(p) == pytest.approx(log_marginal(p), rel=1e-9)
     assert set(changes) <= set(np.flatnonzero(np.diff(own.draw(rng, 1e-4))) + 1)
     if kind == "one column" and many_rows < n:
