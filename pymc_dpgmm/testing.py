@@ -535,6 +535,8 @@ class Contract:
             log_predictive=None,
             log_predictive_without=None,
             quadratic=None,
+            quadratic_predictive=None,
+            quadratic_predictive_without=None,
             change=None,
             kept_evidence=None,
         )

@@ -264,5 +264,7 @@ FAMILY = replace(
     log_predictive=_log_predictive,
     log_predictive_without=_log_predictive_without,
     quadratic=None,
+    quadratic_predictive=None,
+    quadratic_predictive_without=None,
     wide=None,
 )

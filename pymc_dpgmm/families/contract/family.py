@@ -114,6 +114,11 @@ class Family:
     what is given with every row (numbers of trials, covariates, ...), if the family needs any. The
     gamma-exponential example in the documentation shows a complete definition.
 
+    The fields come in groups: the model, from ``name`` to ``component``, which is all that a family needs; what
+    users pass, to ``shift``; what else is asked, to ``scale``; missing entries, to ``scratch``; what saves time
+    for each row, to ``gather``; for each value of the parameters, to ``tabulated_by``; and for many columns of few
+    rows.
+
     Parameters
     ----------
     name : str
@@ -137,6 +142,28 @@ class Family:
         plain NumPy. ``s`` has the arrays ``s.n`` (K, 1) and the sums (K, ...).
     component : Component
         The distribution of rows given the parameters of their cluster.
+    check_together : callable
+        ``check_together(params)`` raises ValueError if parameters, each in its support, do not fit together.
+    from_data : callable or None
+        ``(rows, **given) -> dict`` of default parameters. What is given with every row is passed where the user
+        has passed it: a number, or a matrix of n rows.
+    given : dict of str to str
+        What comes with every row, under the name of the user's argument, with a letter for its columns.
+    takes : tuple of int
+        Numbers of dimensions that the data may have: 1 for (n,), 2 for (n, d).
+    takes_sparse : bool
+        Whether the data may be a SciPy sparse matrix. ``represent`` and ``check_values`` then get the matrix
+        alone, in CSR form, without columns for what is given.
+    check_values : callable
+        ``check_values(params, values)`` raises ValueError, and says where, if values are not data of this kind.
+        Parameters that are variables may be None.
+    represent : callable
+        ``(params, values) -> (rows, origin)``: the data in the form that the functions take, an (n, c) array or a
+        ``Ragged``, and whatever ``shift`` needs to know. The rows may depend on the shapes of the parameters only.
+        Parts of the data, such as chunks of a dask array, are represented one by one, by
+        ``(params, values, origin)`` with the origin of all of them, if there is one.
+    shift : callable
+        ``(params, origin) -> params``: the parameters that go with rows in that form.
     predictive : callable or None
         ``predictive(params, s) -> dict``: parameters of the component, (K, ...) arrays by name, at which its
         ``mean`` is that of the posterior predictive of each cluster, in plain NumPy. Where columns tell of each
@@ -150,22 +177,29 @@ class Family:
     data_gradient : callable or None
         ``data_gradient(params, s, rows, labels) -> (n, c) array``: gradient in the rows, where row i is in cluster
         ``labels[i]``. With it, rows may be latent or depend on other variables.
-    tables : dict of str to str
-        Numbers that the compiled functions find in ``p`` beside the parameters: ``""`` for a float, anything else
-        for an array.
-    tabulate : callable
-        ``tabulate(params, n) -> dict`` of these numbers, for clusters of up to ``n`` rows. ``log_evidence`` may
-        use only those that do not depend on ``n``.
-    constants : callable or None
-        ``constants(params) -> dict`` of the numbers that ``log_evidence`` uses, which come first in ``tables``. It
-        saves time where only parameters change. By default they are made by ``tabulate`` for no rows.
-    derive : callable or None
-        ``derive(p, t, scratch) -> bool``: the same, compiled: writes these numbers to ``t``, pointers by their
-        names, and tells whether parameters, each in its support, fit together. With it, hyperparameters are drawn
-        without Python. Not needed where there are no such numbers and no ``check_together``.
-    tabulated_by : tuple of str or None
-        Names of the parameters on which all other numbers of ``tabulate`` depend; it is not called while these
-        stay the same. Needs ``constants``. By default they may depend on any.
+    draw_normal : callable or None
+        ``draw_normal(p, n, s, c, mean, precision, scratch, bits) -> half_log_det``: draws the parameters of a
+        cluster of normal rows in the form that ``represent`` makes: the mean (d,) and the packed lower triangle of
+        the precision. It returns half the log of the determinant of this. ``scratch`` has room for 2 d^2 + 4 d
+        numbers. Where latent rows are drawn, it takes the place of ``draw`` of the component.
+    scale : NormalScale or None
+        How the parameters make a scale that can be learnt, in families of normal clusters.
+    incomplete : Family or None
+        The family with the same parameters, under another name, for data with missing entries (NaN).
+    takes_missing : bool
+        Whether this is such a family.
+    draws_missing : bool
+        Whether missing entries can be drawn. They always are if there is no ``incomplete`` family, which
+        integrates over them; otherwise only if a user asks for it.
+    log_predictive_present : callable or None
+        ``log_predictive_present(p, n, s, c, x, absent, scratch) -> float``: log density of the entries of a row
+        that are not ``absent`` (d,). Needed for densities of some of the columns and for drawing missing entries.
+        In families that integrate over missing entries, these are NaN.
+    draw_absent : callable or None
+        ``draw_absent(p, n, s, c, x, absent, scratch, bits)``: sets the absent entries of a row to a draw given the
+        others, with random numbers of ``pymc_dpgmm.native.arithmetic``.
+    scratch : callable
+        ``scratch(params) -> int``: how many numbers the ``scratch`` of these functions must hold.
     cache : dict of str to str
         What a sampler keeps of a cluster beside its sums (``c`` below), declared like the sums. By default this is
         the evidence; with ``{}`` it is nothing.
@@ -183,68 +217,45 @@ class Family:
         below 1e-8, or below what rounding has made of the sums, digits count as lost, and the row is first taken
         out of the cluster. By default, the row leaves a copy of the cluster.
     quadratic : callable or None
-        ``quadratic(p, c) -> (factor, shift)``: where the two functions above depend on a row x of d columns by
-        ``|factor @ x - shift|**2`` alone, with a packed lower triangle. They take this number in the place of x,
-        and it is computed for several rows at once.
+        ``quadratic(p, c) -> (factor, shift)``: where the density of a row x of d columns depends on
+        ``|factor @ x - shift|**2`` alone, with a packed lower triangle. This number is computed for several rows
+        at once, and the next two functions take the place of ``log_predictive`` and ``log_predictive_without``.
+    quadratic_predictive : callable or None
+        ``quadratic_predictive(p, n, s, c, square) -> (constant, exponent, argument)`` of a row of this squared
+        distance, given the rows of a cluster. Needed with ``quadratic``.
+    quadratic_predictive_without : callable or None
+        The same for a row that is one of the n >= 2 rows of the cluster, given the others. Needed with
+        ``quadratic``.
     merge : callable or None
         ``merge(p, n, s, m, t)``: adds the sums ``t`` of m rows to ``s``. By default the sums are added.
     gather : callable or None
         ``gather(p, n, s, data, stride, members, m, scratch) -> done``: adds to the sums of n rows those of the
         first of the rows ``members[:m]``, and tells how many these are; the others are added one by one. Row i
         begins at ``data[i * stride]``.
-    log_predictive_present : callable or None
-        ``log_predictive_present(p, n, s, c, x, absent, scratch) -> float``: log density of the entries of a row
-        that are not ``absent`` (d,). Needed for densities of some of the columns and for drawing missing entries.
-        In families that integrate over missing entries, these are NaN.
-    draw_absent : callable or None
-        ``draw_absent(p, n, s, c, x, absent, scratch, bits)``: sets the absent entries of a row to a draw given the
-        others, with random numbers of ``pymc_dpgmm.native.arithmetic``.
-    draw_normal : callable or None
-        ``draw_normal(p, n, s, c, mean, precision, scratch, bits) -> half_log_det``: draws the parameters of a
-        cluster of normal rows in the form that ``represent`` makes: the mean (d,) and the packed lower triangle of
-        the precision. It returns half the log of the determinant of this. ``scratch`` has room for 2 d^2 + 4 d
-        numbers. Where latent rows are drawn, it takes the place of ``draw`` of the component.
-    scratch : callable
-        ``scratch(params) -> int``: how many numbers the ``scratch`` of these functions must hold.
-    check_together : callable
-        ``check_together(params)`` raises ValueError if parameters, each in its support, do not fit together.
-    check_values : callable
-        ``check_values(params, values)`` raises ValueError, and says where, if values are not data of this kind.
-        Parameters that are variables may be None.
-    represent : callable
-        ``(params, values) -> (rows, origin)``: the data in the form that the functions take, an (n, c) array or a
-        ``Ragged``, and whatever ``shift`` needs to know. The rows may depend on the shapes of the parameters only.
-        Parts of the data, such as chunks of a dask array, are represented one by one, by
-        ``(params, values, origin)`` with the origin of all of them, if there is one.
-    shift : callable
-        ``(params, origin) -> params``: the parameters that go with rows in that form.
-    given : dict of str to str
-        What comes with every row, under the name of the user's argument, with a letter for its columns.
-    from_data : callable or None
-        ``(rows, **given) -> dict`` of default parameters. What is given with every row is passed where the user
-        has passed it: a number, or a matrix of n rows.
-    takes : tuple of int
-        Numbers of dimensions that the data may have: 1 for (n,), 2 for (n, d).
-    incomplete : Family or None
-        The family with the same parameters, under another name, for data with missing entries (NaN).
-    takes_missing : bool
-        Whether this is such a family.
+    tables : dict of str to str
+        Numbers that the compiled functions find in ``p`` beside the parameters: ``""`` for a float, anything else
+        for an array.
+    tabulate : callable
+        ``tabulate(params, n) -> dict`` of these numbers, for clusters of up to ``n`` rows. ``log_evidence`` may
+        use only those that do not depend on ``n``.
+    constants : callable or None
+        ``constants(params) -> dict`` of the numbers that ``log_evidence`` uses, which come first in ``tables``. It
+        saves time where only parameters change. By default they are made by ``tabulate`` for no rows.
+    derive : callable or None
+        ``derive(p, t, scratch) -> bool``: the same, compiled: writes these numbers to ``t``, pointers by their
+        names, and tells whether parameters, each in its support, fit together. With it, hyperparameters are drawn
+        without Python. Not needed where there are no such numbers and no ``check_together``.
+    tabulated_by : tuple of str or None
+        Names of the parameters on which all other numbers of ``tabulate`` depend; it is not called while these
+        stay the same. Needs ``constants``. By default they may depend on any.
     wide : callable or None
         ``wide(n, d) -> Family or None``: the family with the same parameters, under another name, that samplers
         use for n complete rows of d columns if clusters have so few rows that working with pairs of rows is
         cheaper than working with columns.
-    scale : NormalScale or None
-        How the parameters make a scale that can be learnt, in families of normal clusters.
     pairs : callable or None
         ``pairs(params, rows) -> (n, n) array``, for such a family: a number for every pair of rows, or an array of
         none where they would lose digits. In ``p`` these are ``pairs``, ``n_pairs`` is n or 0, and ``data`` is
         the rows.
-    draws_missing : bool
-        Whether missing entries can be drawn. They always are if there is no ``incomplete`` family, which
-        integrates over them; otherwise only if a user asks for it.
-    takes_sparse : bool
-        Whether the data may be a SciPy sparse matrix. ``represent`` and ``check_values`` then get the matrix
-        alone, in CSR form, without columns for what is given.
 
     Examples
     --------
@@ -255,6 +266,7 @@ class Family:
     {'mean': 'd', 'squares': 'd'}
     """
 
+    # The model. Nothing else is needed.
     name: str
     parameters: dict[str, Parameter]
     sums: dict[str, str]
@@ -262,14 +274,29 @@ class Family:
     log_evidence: Callable[..., Any]
     gradient: Callable[[Any, Any], dict[str, Any]]
     component: Component
+    # What users pass: parameters, data, and what is given with every row.
+    check_together: Callable[[Any], None] = _accept
+    from_data: Callable[..., dict[str, np.ndarray | float]] | None = None
+    given: dict[str, str] = field(default_factory=dict)
+    takes: tuple[int, ...] = (1, 2)
+    takes_sparse: bool = False
+    check_values: Callable[[Any, Any], None] = _accept
+    represent: Callable[[Any, Any], tuple[Any, Any]] = _as_floats
+    shift: Callable[[Any, Any], Any] = unshifted
+    # What else is asked: means given columns, variational inference, latent rows, learnt scales.
     predictive: Callable[[Any, Any], dict[str, np.ndarray]] | None = None
     expected: Callable[[Any, Any], Expected] | None = None
     data_gradient: Callable[[Any, Any, np.ndarray, np.ndarray], np.ndarray] | None = None
-    tables: dict[str, str] = field(default_factory=dict)
-    tabulate: Callable[[Any, int], dict[str, Any]] = _nothing_more
-    constants: Callable[[Any], dict[str, Any]] | None = None
-    derive: Callable[..., Any] | None = None
-    tabulated_by: tuple[str, ...] | None = None
+    draw_normal: Callable[..., Any] | None = None
+    scale: NormalScale | None = None
+    # Missing entries.
+    incomplete: "Family | None" = None
+    takes_missing: bool = False
+    draws_missing: bool = False
+    log_predictive_present: Callable[..., Any] | None = None
+    draw_absent: Callable[..., Any] | None = None
+    scratch: Callable[[Any], int] = _no_scratch
+    # What saves time for each row: a cache, and densities without ratios of evidences.
     cache: dict[str, str] = field(default_factory=lambda: {"evidence": ""})
     refresh: Callable[..., Any] | None = None
     change: Callable[..., Any] | None = None
@@ -277,26 +304,19 @@ class Family:
     log_predictive: Callable[..., Any] | None = None
     log_predictive_without: Callable[..., Any] | None = None
     quadratic: Callable[..., Any] | None = None
+    quadratic_predictive: Callable[..., Any] | None = None
+    quadratic_predictive_without: Callable[..., Any] | None = None
     merge: Callable[..., Any] | None = None
     gather: Callable[..., Any] | None = None
-    log_predictive_present: Callable[..., Any] | None = None
-    draw_absent: Callable[..., Any] | None = None
-    draw_normal: Callable[..., Any] | None = None
-    scratch: Callable[[Any], int] = _no_scratch
-    check_together: Callable[[Any], None] = _accept
-    check_values: Callable[[Any, Any], None] = _accept
-    represent: Callable[[Any, Any], tuple[Any, Any]] = _as_floats
-    shift: Callable[[Any, Any], Any] = unshifted
-    given: dict[str, str] = field(default_factory=dict)
-    from_data: Callable[..., dict[str, np.ndarray | float]] | None = None
-    takes: tuple[int, ...] = (1, 2)
-    takes_sparse: bool = False
-    incomplete: "Family | None" = None
+    # What saves time for each value of the parameters: numbers that follow from them.
+    tables: dict[str, str] = field(default_factory=dict)
+    tabulate: Callable[[Any, int], dict[str, Any]] = _nothing_more
+    constants: Callable[[Any], dict[str, Any]] | None = None
+    derive: Callable[..., Any] | None = None
+    tabulated_by: tuple[str, ...] | None = None
+    # What saves time for many columns of few rows.
     wide: Callable[[int, int], "Family | None"] | None = None
-    scale: NormalScale | None = None
     pairs: Callable[[Any, np.ndarray], np.ndarray] | None = None
-    takes_missing: bool = False
-    draws_missing: bool = False
 
     def __post_init__(self) -> None:
         for name in ("update", "log_evidence", "gradient"):

@@ -40,6 +40,7 @@ from pymc_dpgmm.sampler.state.templates import (
     merge_own,
     predictive,
     quadratic,
+    quadratic_predictive,
     refresh,
     row_of,
     sums,
@@ -61,7 +62,7 @@ def _declared_predictive_without(w, p, n, cluster, x):
 def _quadratic_predictive(w, p, n, cluster, x):
     s, c = sums(w, cluster), cache_of(w, cluster)
     factor, shift = quadratic(p, c)
-    return log_predictive(p, n, s, c, squared_distance(factor, shift, x, p.d))
+    return quadratic_predictive(p, n, s, c, squared_distance(factor, shift, x, p.d))
 
 
 def _gather_sums(w, p, cluster, s, members, m, fresh):
@@ -213,6 +214,8 @@ OWN_FUNCTIONS = (
     "log_predictive",
     "log_predictive_without",
     "quadratic",
+    "quadratic_predictive",
+    "quadratic_predictive_without",
     "log_predictive_present",
     "draw_absent",
     "draw_normal",
@@ -230,6 +233,8 @@ def _meaning(family: Family) -> dict[str, Any]:
         "log_predictive",
         "log_predictive_without",
         "quadratic",
+        "quadratic_predictive",
+        "quadratic_predictive_without",
         "log_predictive_present",
     ):
         own = getattr(family, verb)
@@ -264,7 +269,7 @@ def _meaning(family: Family) -> dict[str, Any]:
         known["evidence_now"] = bound(_stored_evidence) if stores_evidence else known["evidence"]
     known["change_cluster"] = _jitable(family.change) if family.change is not None else bound(_update_and_refresh)
     known["merge_sums"] = bound(_add_sums if family.merge is None else _declared_merge)
-    by_evidence = family.log_predictive is None
+    by_evidence = family.log_predictive is None and family.quadratic is None
     declared = _declared_predictive if family.quadratic is None else _quadratic_predictive
     known["predictive"] = bound(_predictive_by_evidence if by_evidence else declared)
     if family.log_predictive_without is not None:
@@ -288,7 +293,7 @@ def sum_up_function(family: Family) -> CFunction:
 
 def is_weighed_in_lanes(family: Family) -> bool:
     """Tell whether several rows of a family are weighed at once."""
-    return family.quadratic is not None and family.log_predictive_without is not None
+    return family.quadratic is not None
 
 
 @cache

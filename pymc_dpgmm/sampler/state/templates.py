@@ -199,7 +199,17 @@ def merge_own(p, n, s, n_other, s_other):
 
 @_of_a_family
 def quadratic(p, c):
-    """``Family.quadratic``: the triangle and the shift that the two densities above depend on a row by."""
+    """``Family.quadratic``: the triangle and the shift that give the squared distance of a row."""
+
+
+@_of_a_family
+def quadratic_predictive(p, n, s, c, square):
+    """``Family.quadratic_predictive``: what ``log_predictive`` is of a row of this squared distance."""
+
+
+@_of_a_family
+def quadratic_predictive_without(p, n, s, c, square):
+    """``Family.quadratic_predictive_without``: the same of a row of the cluster, given its other rows."""
 
 
 # What follows from these, chosen among the functions below by what the family declares.
@@ -358,9 +368,10 @@ def weigh_in_lanes(view, rows, n_rows, slots, m, owns, stride, out):
                 t = first + lane
                 constant, exponent, argument = 0.0, 0.0, math.nan
                 if owns[t] != slot:
-                    constant, exponent, argument = log_predictive(p, n, s, c, squares[lane])
+                    constant, exponent, argument = quadratic_predictive(p, n, s, c, squares[lane])
                 elif n > 1.0:
-                    constant, exponent, argument = log_predictive_without(p, n, s, c, squares[lane])
+                    found = quadratic_predictive_without(p, n, s, c, squares[lane])
+                    constant, exponent, argument = found
                     if argument < least_share(cluster, exponent):
                         argument = math.nan
                 out[j * stride + t] += power * constant
