@@ -20,6 +20,8 @@ _ONE, _TWO = 200, 50
 _BEYOND = 0.1
 # A grid over a latent column spans these quantiles of its draws.
 _MIDDLE = (0.001, 0.999)
+# The least value of what is positive, as families declare it.
+SMALLEST_POSITIVE = float(np.finfo(np.float64).tiny)
 # Names in the result of :func:`density` that no coordinate may have.
 _NAMES_OF_A_DENSITY = ("mean", "lower", "upper", "point")
 
@@ -120,25 +122,29 @@ MOST_INTEGERS = 5_000
 
 
 def grid(view: ViewDraws, column: int, n: int, n_draws: int) -> np.ndarray:
-    """Return ``n`` points over the range of a column, or integers in the range if the data is discrete.
-
-    These are all integers, or up to ``MOST_INTEGERS`` of them at equal distances.
+    """Return ``n`` points over the range of a column (:func:`grid_over`).
 
     For latent rows it is the range of the draws without the most extreme ones.
     """
     values = view.column_values([column], n_draws)
     values = values[~np.isnan(values)]
-    if not len(values):
-        values = np.zeros(1)
-    component = view.family.component
-    if component.is_discrete:
+    if view.is_drawn and len(values) and not view.family.component.is_discrete:
+        values = np.quantile(values, _MIDDLE)
+    return grid_over(values, view.family.component.is_discrete, view.family.component.bounds, n)
+
+
+def grid_over(values: np.ndarray, is_discrete: bool, bounds: tuple[float, float], n: int) -> np.ndarray:
+    """Return ``n`` points over the range of values and a little beyond, or integers in it if these are discrete.
+
+    These are all integers, or up to ``MOST_INTEGERS`` of them at equal distances.
+    """
+    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
+    if is_discrete:
         # Of many integers, some are looked at.
-        step = np.ceil((values.max() - values.min() + 1.0) / MOST_INTEGERS)
-        return np.arange(values.min(), values.max() + 1.0, step)
-    low, high = np.quantile(values, _MIDDLE) if view.is_drawn else (values.min(), values.max())
+        return np.arange(low, high + 1.0, np.ceil((high - low + 1.0) / MOST_INTEGERS))
     beyond = _BEYOND * (high - low) or 1.0
-    least, largest = component.bounds
-    if least == np.finfo(np.float64).tiny:
+    least, largest = bounds
+    if least == SMALLEST_POSITIVE:
         # Of positive numbers 0 is none, and a density may have no limit there: half a step from it is.
         least = (high + beyond) / (2 * n)
     return np.linspace(max(low - beyond, least), min(high + beyond, largest), n)

@@ -22,7 +22,7 @@ from pymc_dpgmm.posterior.arrays.base_integrals import Integrals, RowIntegrals
 from pymc_dpgmm.posterior.arrays.predictions import tails
 from pymc_dpgmm.posterior.arrays.rows import draw_rows_of_table
 from pymc_dpgmm.posterior.mixtures import FamilyDraws, MixtureDraws, Recorded
-from pymc_dpgmm.posterior.points import Points
+from pymc_dpgmm.posterior.points import SMALLEST_POSITIVE, Points, grid_over
 from pymc_dpgmm.posterior.stored import Source, StoredPrior, data_of
 from pymc_dpgmm.tables.checks import listed
 from pymc_dpgmm.tables.rows import RowNames
@@ -517,11 +517,8 @@ def _points(data: np.ndarray, x: Any) -> np.ndarray:
                 f"x must be whole numbers, as the data are, got {points[points != np.floor(points)][0]}"
             )
         return points
-    low, high = float(data.min()), float(data.max())
-    if data.dtype.kind in "iub":
-        return np.arange(int(low), int(high) + 1, dtype=np.float64)
-    margin = 0.1 * (high - low) or 1.0
-    return np.linspace(low - margin if low < 0 else max(low - margin, 1e-9), high + margin, N_GRID)
+    bounds = (SMALLEST_POSITIVE if data.min() >= 0 else -np.inf, np.inf)
+    return grid_over(data.astype(np.float64), data.dtype.kind in "iub", bounds, N_GRID)
 
 
 def _in_blocks(function: Any, atoms: Sequence[np.ndarray], points: np.ndarray, data: np.ndarray) -> np.ndarray:

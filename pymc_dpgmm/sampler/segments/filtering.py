@@ -214,11 +214,12 @@ def filter_again(block, start, stop, p):
             f.weights[end + j] = math.exp(own[j])
 
 
-@c_function(FLOAT(INTS, INT, INT, FLOAT))
-def reweigh(block, start, stop, ratio):
+@c_function(FLOAT(INTS, INT, INT, FLOAT, FLOAT))
+def reweigh(block, start, stop, ratio, most_left_out):
     """Weigh the beginnings in a sequence by odds ``ratio`` times as large; return log h of its last row.
 
-    It is minus infinity where what has been lost or left out may matter.
+    It is minus infinity where what has been lost may matter, or one that was left out has a share above the
+    exponential of ``most_left_out``.
     """
     f = _at(block)
     for t in range(start, stop):
@@ -234,7 +235,7 @@ def reweigh(block, start, stop, ratio):
         t = f.left_out[s]
         if t >= 0:
             log_gain = math.log(f.factors[s] / f.sums[t]) - log_ratio
-            if f.left_out_shares[s] + log_gain > MOST_LEFT_OUT:
+            if f.left_out_shares[s] + log_gain > most_left_out:
                 return -math.inf
     return math.log(f.sums[stop - 1]) if stop > start else 0.0
 
@@ -368,9 +369,12 @@ class SegmentFilter(Memory, block=FILTER):
         log_ratio, log_stay = _logit(p) - _logit(self._p), math.log1p(-p) - math.log1p(-self._p)
         if log_ratio * self._longest > MOST_LOG_RATIO:
             return -math.inf
-        found = float(self.log_marginal[0])
+        found, ratio = float(self.log_marginal[0]), math.exp(log_ratio)
+        # A segment that ends at a row is compared with the others that do, not with a change after it.
+        most_left_out = MOST_LEFT_OUT - max(_logit(p), 0.0)
         for start, stop in self._parts:
-            found += reweigh(self.address, start, stop, math.exp(log_ratio)) + max(stop - start - 1, 0) * log_stay
+            found += reweigh(self.address, start, stop, ratio, most_left_out)
+            found += max(stop - start - 1, 0) * log_stay
         return found
 
     def draw(self, rng: np.random.Generator, p: float) -> np.ndarray:

@@ -185,7 +185,9 @@ def test_a_mistake_in_other_odds_is_seen(monkeypatch):
     own.take(state, 0.5 * P)
     assert own.log_marginal_at(P) == pytest.approx(log_marginal, rel=1e-9)
     monkeypatch.setattr(
-        filtering, "reweigh", lambda block, start, stop, ratio: real(block, start, stop, ratio) + np.log(ratio)
+        filtering,
+        "reweigh",
+        lambda block, start, stop, ratio, most: real(block, start, stop, ratio, most) + np.log(ratio),
     )
     own.take(state, 0.5 * P)
     assert abs(own.log_marginal_at(P) - log_marginal) > 1e-3
