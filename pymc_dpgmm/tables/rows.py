@@ -36,7 +36,7 @@ class RowNames:
     Examples
     --------
     >>> import pandas as pd
-    >>> rows = Rows("observed", pd.Index(["b", "a"]))
+    >>> rows = RowNames("observed", pd.Index(["b", "a"]))
     >>> rows.order("group", pd.Index(["a", "b"]))
     array([1, 0])
     """
