@@ -230,7 +230,7 @@ class CollapsedMixture(pm.Distribution):
                     table = named_by_coords(model, table, kwargs.get("dims") or of_data)
                     table = rows.arrange(table)
                     base = base.in_order({"d": table.columns_of_matrix})
-                table = check_observed(table, base)
+                    table = check_observed(table, base)
                 columns = table.columns_of_matrix
             by_column = [field for field, letter in base.family.given.items() if letter == "d"]
             base = base.for_rows(rows, dict.fromkeys(by_column, columns))

@@ -15,7 +15,7 @@ from pymc_dpgmm.tables.reading import read_table
 from pymc_dpgmm.tables.table import Table
 
 
-def check_observed(observed: Any, base: BaseMeasure) -> Table:
+def check_observed(table: Table, base: BaseMeasure) -> Table:
     """Return data of a mixture as a table of what the base measure takes.
 
     Raises
@@ -25,9 +25,6 @@ def check_observed(observed: Any, base: BaseMeasure) -> Table:
     ValueError
         If it is empty, has infinite or enormous values, or has the wrong number of dimensions.
     """
-    table = read_table(observed)
-    if table.is_checked:
-        return table
     if table.is_sparse:
         if not base.family.takes_sparse:
             raise TypeError(

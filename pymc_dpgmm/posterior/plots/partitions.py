@@ -161,8 +161,7 @@ def plot_sizes(
     plt = pyplot()
     probability = checked_level(probability)
     shares = partition_diagnostics(idata, name, n_largest=n_largest, warn=False)["share"]
-    low, high = np.quantile(shares.to_numpy(), tails(probability), axis=(0, 1))
-    median = np.median(shares.to_numpy(), axis=(0, 1))
+    low, high, median = np.quantile(shares.to_numpy(), [*tails(probability), 0.5], axis=(0, 1))
     used = np.flatnonzero(high > 0)
     figure, (axes,) = make_axes(plt, ax, (7, 3.5))
     axes.vlines(

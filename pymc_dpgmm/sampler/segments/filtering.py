@@ -281,7 +281,6 @@ class SegmentFilter(Memory, block=FILTER):
         self._sequences, self.rows = sequences, sequences.rows
         self._parts = list(itertools.pairwise(starts))
         self._longest = max((stop - start for start, stop in self._parts), default=0)
-        self._is_long = self._longest > MANY_ROWS
         # What is filtered, the probability of the filter, and that of weights with the log marginal likelihood.
         self._given: State | None = None
         self._p = 0.5
@@ -317,7 +316,7 @@ class SegmentFilter(Memory, block=FILTER):
         """
         self._given = state
         # Those of wide rows have no sums that could be added.
-        self.leaves_out = self._is_long and not any(table.is_wide for table in state.tables)
+        self.leaves_out = self._longest > MANY_ROWS and not any(table.is_wide for table in state.tables)
         for table in state.tables:
             table.prepare((*ALWAYS, "add_up", "evidence_anew"))
         self._filter_all(state, _raised(p))
